@@ -1,0 +1,123 @@
+// RankClient: a logical rank's side of the capture protocol (emulation.md §1). Free of torch.
+//
+// Threads: any thread of the rank may call; a reader thread owns the socket's receiving side; completions run on a
+// small pool that grows when callbacks block (a callback may itself issue and wait). One client per process, made after
+// fork. The rank holds its slot from connect() (which waits for the first grant) on, and gives it back in wait(), in
+// blocking store calls and in polls that answer "not yet".
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/deadline.hpp"
+#include "core/result.hpp"
+#include "core/vocabulary.hpp"
+
+namespace prism {
+
+// A piece of the run's one shared memory file, which every rank and the coordinator map.
+struct Region {
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+using GroupHandle = std::uint32_t;
+using WorkId = std::uint64_t;
+
+// One operation as one member issues it. `inputs` by op (N members, k tensors):
+//   all_reduce*, reduce: k           broadcast: k at the root, none elsewhere     barrier: none
+//   all_gather*, gather: k           scatter: N at the root, none elsewhere       send: 1, recv: none
+//   reduce_scatter*: N*k, destination-major     all_to_all*: N, one per destination
+// and what comes out (Outcome::regions):
+//   all_reduce*: k    reduce: k at the root    broadcast: k (none at the root)    recv: 1
+//   all_gather*: N*k, member-major    gather: N*k at the root    scatter: 1    reduce_scatter*: k    all_to_all*: N,
+//   one per source
+struct Operation {
+  GroupHandle group = 0;
+  Op op = Op::kNone;
+  DType dtype = DType::kNone;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  std::int32_t root = -1;  // group rank
+  std::int32_t peer = -1;  // group rank of the other end of a message
+  std::int32_t tag = 0;
+  std::uint64_t seq = 0;                    // collectives: per group, from 0, the same on all members
+  std::vector<std::uint64_t> output_bytes;  // what this member expects, one per outcome region; checked on completion
+  std::vector<std::vector<std::int64_t>> shapes;  // of this member's tensors, for mismatch reports
+  std::vector<Region> inputs;
+  std::chrono::nanoseconds timeout{0};  // 0: none of its own
+};
+
+// A completed operation. The regions may be read until the completion callback returns.
+struct Outcome {
+  Result<void> status;
+  std::vector<Region> regions;
+  std::int32_t source = -1;  // recv: group rank of the sender
+};
+
+class RankClient {
+ public:
+  struct Options {
+    std::string address;  // name of the coordinator's abstract Unix socket
+    int rank = 0, world_size = 1;
+    std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
+  };
+  // Connects, maps the shared memory, and waits for a slot.
+  static Result<std::unique_ptr<RankClient>> connect(const Options& options);
+  ~RankClient();
+
+  // --- shared memory: contiguous, 64-byte aligned, zero-copy for the readers; freed by the client once all have read
+  // it
+  Result<Region> stage(std::size_t bytes);
+  std::byte* data(Region region) const;
+  void discard(Region region);  // of a staged region that was never issued
+
+  // --- process groups: `key` is unique per group in the job and equal on its members
+  Result<GroupHandle> join_group(const std::string& key, std::span<const std::int32_t> members);
+  void leave_group(GroupHandle group);
+
+  // --- operations. `inputs` must come from stage(); they belong to the client from here on. `done` runs exactly once,
+  // on a completion thread, also when the run is aborted.
+  using Completion = std::function<void(const Outcome&)>;
+  Result<WorkId> issue(const Operation& operation, Completion done);
+  // Blocks until all are complete and their callbacks have returned; the slot is given back meanwhile. An operation's
+  // own error is not wait()'s: it returns kTimeout at the deadline and the run's first error when the run is aborted.
+  Result<void> wait(std::span<const WorkId> works, Deadline deadline);
+  // Whether the operation is complete (callback returned); "no" gives the slot to whoever can use it first.
+  bool poll(WorkId work);
+  // The calling thread is about to sleep in something that cannot be hooked (ivalue::Future::wait): lend the slot now,
+  // ask for it again when an outstanding operation completes.
+  void lend_slot();
+  // Runs `blocking` (which sleeps in something that is not ours) with the slot given back.
+  void without_slot(const std::function<void()>& blocking);
+
+  // --- the coordinator's key-value store; every blocking call gives the slot back
+  using Bytes = std::vector<std::uint8_t>;
+  Result<void> store_set(const std::string& key, const Bytes& value);
+  Result<Bytes> store_get(const std::string& key, Deadline deadline);  // waits for the key
+  Result<std::int64_t> store_add(const std::string& key, std::int64_t amount);
+  Result<Bytes> store_compare_set(const std::string& key, const Bytes& expected, const Bytes& desired);
+  Result<void> store_append(const std::string& key, const Bytes& value);
+  Result<bool> store_check(const std::vector<std::string>& keys);  // a poll: "no" yields the slot
+  Result<void> store_wait(const std::vector<std::string>& keys, Deadline deadline);
+  Result<bool> store_delete(const std::string& key);
+  Result<std::int64_t> store_num_keys();
+  Result<std::vector<std::string>> store_list_keys(const std::string& prefix);
+  Result<void> store_queue_push(const std::string& key, const Bytes& value);
+  Result<Bytes> store_queue_pop(const std::string& key, bool block, Deadline deadline);
+  Result<std::int64_t> store_queue_length(const std::string& key);
+
+  // Nanoseconds since connect() during which this rank had no slot; lets the recorder count on-slot time only.
+  std::int64_t off_slot_ns() const;
+  // Says that the program ended well (empty) or with this error text (a traceback), then closes.
+  void finish(const std::string& error_text);
+
+ private:
+  struct Impl;
+  explicit RankClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prism

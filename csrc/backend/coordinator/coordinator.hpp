@@ -1,0 +1,44 @@
+// Coordinator: the one process that decides which logical rank runs, matches their operations and serves their store
+// (ARCHITECTURE.md §5, emulation.md §1). run() is one Boost.Asio event loop that owns all state; a single executor
+// thread does the arithmetic; nothing is left behind when it ends (abstract socket, memfd).
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/coordinator/executor.hpp"
+#include "core/result.hpp"
+
+namespace prism {
+
+class Coordinator {
+ public:
+  struct Options {
+    std::string address;  // name of the abstract Unix socket to listen on; only processes of this user are let in
+    int world_size = 1;
+    int slots = 1;
+    std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
+    std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
+    std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
+    std::chrono::nanoseconds maximal_tenure =
+        std::chrono::milliseconds(100);  // of a spinning holder that others wait behind
+    std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+  };
+  Coordinator(Options options, std::shared_ptr<Executor> executor);
+  ~Coordinator();
+  // Serves until every rank has finished, or the first error. The error's text is the report for people: first cause
+  // first, then per rank the operation it waits in and who is missing.
+  Result<void> run();
+  // From any thread or a signal-safe place: ends the run with this as its first error.
+  void abort(Error error);
+  // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak, ...
+  std::string statistics_json() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prism

@@ -1,0 +1,26 @@
+// The seam between the coordinator and whoever does its arithmetic. Called on the coordinator's executor thread only.
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/result.hpp"
+#include "core/vocabulary.hpp"
+
+namespace prism {
+
+// output[i] = reduce over members m in rank order of inputs[m][i], for i < numel. AVG divides by the number of inputs.
+struct ReducePiece {
+  std::vector<const std::byte*> inputs;  // in group-rank order
+  std::byte* output = nullptr;           // never overlaps an input
+  std::size_t numel = 0;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // Accumulates 16-bit types in fp32 and fp32 in fp64 (emulation.md §1): the answer depends on the inputs alone.
+  virtual Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) = 0;
+};
+
+}  // namespace prism

@@ -1,0 +1,82 @@
+// Recorder: writes down what one rank does, as it does it (emulation.md §2). Free of torch; one per process.
+//
+// Threads: any. Each thread of the program has a lane of its own, appended to without locks; communications have a
+// table behind a mutex that is held for nanoseconds. finish() is called when the program's threads are quiet.
+// Overhead: two clock reads and two stores per event, no allocation on the hot path (chunks).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/result.hpp"
+#include "core/vocabulary.hpp"
+
+namespace prism {
+
+using CommId = std::int32_t;
+inline constexpr CommId kNoComm = -1;
+
+struct CommInfo {
+  Op op = Op::kNone;
+  DType dtype = DType::kNone;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  bool async = false;
+  std::uint32_t group = 0;  // from Recorder::group()
+  std::int32_t peer = -1;   // messages: GLOBAL rank of the peer; rooted: root's group rank
+  std::int32_t tag = 0;
+  std::int32_t batch = -1;  // from Recorder::next_batch() for coalesced operations
+  std::int64_t input_bytes = 0, output_bytes = 0;
+};
+
+class Recorder {
+ public:
+  struct Options {
+    int rank = 0, world_size = 1;
+    std::string path;   // fragment to write: a .prism of this one rank
+    bool timed = true;  // false under capture
+    std::string progress_model = "conservative";
+    std::string metadata_json = "{}";
+    std::function<std::int64_t()> clock;  // default CLOCK_MONOTONIC ns; under capture minus the time without a slot
+  };
+  // The process's recorder, or nullptr when nothing is recorded: one relaxed load.
+  static Recorder* active();
+  static Result<void> start(Options options);
+  // Writes the fragment (complete or absent) and makes active() null.
+  static Result<void> finish();
+  // In a forked child of a rank (DataLoader worker, ...): forget the recording, never write it.
+  static void abandon();
+
+  // A process group by its unique name and members (global ranks); idempotent by name.
+  std::uint32_t group(const std::string& name, std::span<const std::int32_t> members);
+  std::int32_t next_batch();
+
+  // --- on the thread that issues: ends the lane's compute span, opens an issue node; sequence numbers are counted here
+  CommId begin_issue(const CommInfo& info);
+  void end_issue(CommId comm);
+  // --- when this member's part is done; any thread; `at_ns` on the recorder's clock (now() below). First call wins.
+  void transfer_done(CommId comm, std::int64_t at_ns);
+  // --- on the thread that waits: ends its compute span; the wait node depends on all `comms`
+  void begin_wait();
+  void end_wait(std::span<const CommId> comms);
+  // --- hand-over between threads: a callback that runs because `cause` completed (edge transfer -> first node of the
+  // callback), on its own thread's lane
+  void begin_callback(CommId cause);
+  void end_callback();
+  // --- a backward pass ended on this thread and what follows sleeps in futures of these communications (see c10d.md)
+  void mark_iteration();
+  void name_next_span(std::string name);
+  // --- memory: called by the allocator hook with +bytes or -bytes; lock-free
+  void memory(std::int64_t delta) noexcept;
+
+  std::int64_t now() const;
+
+ private:
+  struct Impl;
+  explicit Recorder(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prism
