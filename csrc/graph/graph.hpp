@@ -29,8 +29,10 @@ enum CommFlags : std::uint8_t {
 
 inline constexpr std::uint32_t kNoName = 0xffffffffu;
 
-// Structure of one rank class (ranks that differ only in their times, groups and peers). Nodes of one lane stand in
-// program order; consecutive nodes of a lane depend on each other. All other dependencies are in `edge_*`
+// Structure of one rank class (ranks that differ only in their times, groups and peers). Nodes stand lane after lane
+// (so that the order does not depend on how threads raced), those of one lane in program order; consecutive nodes of a
+// lane depend on each other, except transfers: a transfer stands behind its issue, on the issuing lane, starts when the
+// issue ends and does not hold the lane. Edges may lead backwards in node order. All other dependencies are in `edge_*`
 // (issue -> transfer, transfer -> wait, hand-overs between threads): edge_src ends before edge_dst starts (for a wait:
 // before it ends). Columns of one group have equal length.
 struct ClassView {
