@@ -1,0 +1,99 @@
+# Every target can be repeated: what is up to date takes seconds and says so. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+TORCH := $(subst torch==,,$(file <requirements/torch.txt))
+OLDEST_TORCH := 2.11.0
+PY := $(VENV)/bin/python
+# For output of our own programs in the virtual environment, and for CMake to find its tools there.
+RUN := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+PIP := -m pip install --disable-pip-version-check -q
+CMAKE := $(RUN) cmake -G Ninja --log-level=WARNING -DPython3_EXECUTABLE=$(CURDIR)/$(PY)
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+# A compiler is passed on only where the user names one; otherwise CMake takes the system's.
+ifneq ($(origin CXX),default)
+export CXX
+endif
+
+.PHONY: help
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: preflight
+preflight:
+	@tools/preflight.sh $(PYTHON) $(TORCH) $(VENV)
+
+$(PY): | preflight
+	@echo "environment: making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-torch: requirements/torch.txt | $(PY)
+	@echo "environment: installing torch $(TORCH) (5.5 GB on disk, some minutes)"
+	@$(PY) $(PIP) -r $<
+	@touch $@
+
+$(VENV)/.installed-%: requirements/%.txt $(VENV)/.installed-torch | $(PY)
+	@echo "environment: installing $<"
+	@$(PY) $(PIP) -r $<
+	@touch $@
+
+# Editable: the Python files are used where they stand, the native modules are built into python/prismllm.
+$(VENV)/.installed-package: pyproject.toml setup.py $(VENV)/.installed-build | $(PY)
+	@echo "build: compiling the native modules and installing prismllm into $(VENV) (minutes the first time)"
+	@$(PY) $(PIP) --no-build-isolation --no-deps -e .
+	@touch $@
+
+.PHONY: build
+build: preflight $(VENV)/.installed-package  ## make .venv with torch, compile, leave .venv/bin/prism working
+	@$(PY) setup.py -q build_ext --inplace
+	@echo "build: up to date, the command is $(VENV)/bin/prism"
+
+.PHONY: demo
+demo: build  ## capture a 16-rank GPT training on 2 slots, replay it, draw its timeline
+	@PRISM=$(VENV)/bin/prism tools/demo.sh
+
+.PHONY: test
+test: lint test-cpp test-python  ## lint, C++ tests, Python tests
+
+.PHONY: lint
+lint: $(VENV)/.installed-test  ## ruff, clang-format, shellcheck
+	@$(RUN) tools/lint.sh
+
+.PHONY: test-cpp
+test-cpp: $(VENV)/.installed-build  ## C++ tests alone, without torch
+	@tools/catch2.sh
+	@$(CMAKE) -B build/tests -DPRISM_TORCH=OFF -DPRISM_TESTS=ON
+	@$(RUN) cmake --build build/tests
+	@$(RUN) ctest --test-dir build/tests --output-on-failure
+
+.PHONY: test-python
+test-python: build $(VENV)/.installed-test
+	@$(RUN) python -m pytest -q $(PYTEST_ARGS)
+
+.PHONY: test-torch211
+test-torch211: preflight  ## build for the oldest supported torch and run the backend's tests there
+	@tools/test_torch.sh $(PYTHON) $(OLDEST_TORCH) .venv-torch211
+
+.PHONY: check-jobs
+check-jobs: build  ## training programs of ../shared/jobs (or PRISM_JOBS) against their recorded losses
+	@$(RUN) python tools/check_jobs.py
+
+.PHONY: bench
+bench: build  ## measure, and print each figure beside its limit
+	@$(CMAKE) -B build/bench -DPRISM_TORCH=OFF -DPRISM_BENCH=ON -DCMAKE_BUILD_TYPE=Release
+	@$(RUN) cmake --build build/bench
+	@$(RUN) python bench/run.py
+
+.PHONY: sanitize-address sanitize-thread
+sanitize-address sanitize-thread: sanitize-%: $(VENV)/.installed-build  ## C++ tests under AddressSanitizer / ThreadSanitizer
+	@tools/catch2.sh
+	@$(CMAKE) -B build/$* -DPRISM_TORCH=OFF -DPRISM_TESTS=ON -DPRISM_SANITIZE=$*
+	@$(RUN) cmake --build build/$*
+	@$(RUN) ctest --test-dir build/$* --output-on-failure
+
+.PHONY: clean
+clean:  ## remove what was built; the virtual environments stay
+	@rm -rf build dist demo-out python/prismllm/*.so python/*.egg-info $(VENV)/.installed-package
+	@echo "clean: removed build/, dist/, demo-out/ and the native modules; 'rm -r $(VENV)' removes the environment"
