@@ -1,0 +1,33 @@
+"""What all Python tests share: deterministic inputs, and programs of the package run as a user would run them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# The same examples in every run, and no time limits on a busy machine.
+hypothesis.settings.register_profile("prism", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("prism")
+
+# One thread per rank: what many ranks on few cores need, and what makes sums repeatable.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def run_prism(tmp_path):
+    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text."""
+
+    def run(*arguments, timeout: float = 120, **options) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "prismllm", *map(str, arguments)]
+        options = {"cwd": tmp_path, "stdin": subprocess.DEVNULL} | options
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
+
+    return run
