@@ -1,7 +1,8 @@
 // Recorder: writes down what one rank does, as it does it (emulation.md §2). Free of torch; one per process.
 //
 // Threads: any. Each thread of the program has a lane of its own, appended to without locks; communications have a
-// table behind a mutex that is held for nanoseconds. finish() is called when the program's threads are quiet.
+// table behind a mutex that is held for nanoseconds. finish() is called when the program's threads are quiet; calls
+// that come later, from threads that still hold the old recorder, are harmless.
 // Overhead: two clock reads and two stores per event, no allocation on the hot path (chunks).
 #pragma once
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "core/result.hpp"
 #include "core/vocabulary.hpp"
+#include "graph/builder.hpp"
 
 namespace prism {
 
@@ -46,26 +48,35 @@ class Recorder {
   static Result<void> start(Options options);
   // Writes the fragment (complete or absent) and makes active() null.
   static Result<void> finish();
+  // The same without a file: the recording itself. Node names point into memory that is never freed.
+  static Result<RankRecord> take();
   // In a forked child of a rank (DataLoader worker, ...): forget the recording, never write it.
   static void abandon();
+  ~Recorder();
 
   // A process group by its unique name and members (global ranks); idempotent by name.
   std::uint32_t group(const std::string& name, std::span<const std::int32_t> members);
   std::int32_t next_batch();
 
-  // --- on the thread that issues: ends the lane's compute span, opens an issue node; sequence numbers are counted here
+  // --- on the thread that issues: ends the lane's compute span, opens an issue node; sequence numbers are counted
+  // here. Calls may nest (a coalesced batch): one issue node, one transfer per communication.
   CommId begin_issue(const CommInfo& info);
   void end_issue(CommId comm);
   // --- when this member's part is done; any thread; `at_ns` on the recorder's clock (now() below). First call wins.
+  // Without it a transfer ends with the first wait for it, or with the recording.
   void transfer_done(CommId comm, std::int64_t at_ns);
-  // --- on the thread that waits: ends its compute span; the wait node depends on all `comms`
+  // --- on the thread that waits: ends its compute span; the wait node depends on all `comms`. Where a thread sleeps in
+  // futures (DDP at the end of backward), call begin_wait() from an engine callback queued before that sleep and
+  // end_wait() with the communications whose futures were handed out from one queued behind it (c10d.md).
   void begin_wait();
   void end_wait(std::span<const CommId> comms);
   // --- hand-over between threads: a callback that runs because `cause` completed (edge transfer -> first node of the
-  // callback), on its own thread's lane
+  // callback). On a thread of the program it stays on that thread's lane; on any other it gets a lane "callback-k",
+  // k the number of callbacks already running. A callback without communications leaves no nodes: its time shows as
+  // wake-up time of whoever waits for it.
   void begin_callback(CommId cause);
   void end_callback();
-  // --- a backward pass ended on this thread and what follows sleeps in futures of these communications (see c10d.md)
+  // --- ends the compute span here; the next node begins an iteration, or the next compute span has this name
   void mark_iteration();
   void name_next_span(std::string name);
   // --- memory: called by the allocator hook with +bytes or -bytes; lock-free
