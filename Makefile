@@ -87,7 +87,9 @@ bench: build  ## measure, and print each figure beside its limit
 	@$(RUN) python bench/run.py
 
 .PHONY: sanitize-address sanitize-thread
-sanitize-address sanitize-thread: sanitize-%: $(VENV)/.installed-build  ## C++ tests under AddressSanitizer / ThreadSanitizer
+sanitize-address:  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize-thread:  ## C++ tests under ThreadSanitizer
+sanitize-address sanitize-thread: sanitize-%: $(VENV)/.installed-build
 	@tools/catch2.sh
 	@$(CMAKE) -B build/$* -DPRISM_TORCH=OFF -DPRISM_TESTS=ON -DPRISM_SANITIZE=$*
 	@$(RUN) cmake --build build/$*

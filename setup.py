@@ -84,4 +84,7 @@ class CMakeBuild(build_ext):
 
 if platform.system() != "Linux":
     sys.exit(f"prismllm: {platform.system()} is not supported; PrismLLM runs on Linux")
+# setuptools copies into build/lib* and forgets nothing: a module deleted since would still enter the wheel.
+for leftover in (ROOT / "build").glob("lib*"):
+    shutil.rmtree(leftover)
 setup(ext_modules=[Extension("prismllm._native", sources=[])], cmdclass={"build_ext": CMakeBuild})

@@ -1,0 +1,84 @@
+"""The wheel: what it holds, and that it works in an environment of its own beside the torch it was built for."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Nothing of this interpreter's environment variables decides what is imported.
+CLEAN = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+
+
+def run(*command, **options) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=1200, env=CLEAN, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """`pip wheel` as an installer runs it; the native modules come from the build folder of this Python and torch."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, ROOT)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_a_wheel_holds_the_package_and_its_modules_only(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    package = [name for name in names if not name.startswith(f"prismllm-{version(wheel)}.dist-info/")]
+    assert all(re.fullmatch(r"prismllm/[\w/]+\.(py|typed)|prismllm/_\w+\.so", name) for name in package), package
+    modules = {name for name in package if name.endswith(".so")}
+    assert modules == {"prismllm/_graph.so", "prismllm/_replay.so", "prismllm/_c10d.so"}
+    sources = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python" / "prismllm").rglob("*.py")}
+    assert {name for name in package if name.endswith(".py")} == sources
+
+
+def version(wheel: Path) -> str:
+    return wheel.name.split("-")[1]
+
+
+def test_a_wheel_is_of_this_platform_and_carries_the_license(wheel):
+    assert wheel.name.endswith("x86_64.whl") or wheel.name.endswith("aarch64.whl")
+    archive = zipfile.ZipFile(wheel)
+    assert any(name.endswith("LICENSE") for name in archive.namelist())
+    metadata = archive.read(f"prismllm-{version(wheel)}.dist-info/METADATA").decode()
+    assert "Requires-Dist: torch<2.16,>=2.11" in metadata
+
+
+def test_modules_find_torch_beside_themselves_and_keep_no_path_of_the_build_machine(wheel, tmp_path):
+    if not shutil.which("readelf"):
+        pytest.fail("readelf was not found; it comes with the compiler (binutils)")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for module in (tmp_path / "prismllm").glob("*.so"):
+        dynamic = run("readelf", "-d", module)
+        assert set(re.findall(r"R(?:UN)?PATH\).*\[(.*)\]", dynamic)) <= {"$ORIGIN/../torch/lib"}, dynamic
+        assert [name for name in re.findall(r"NEEDED\).*\[(.*)\]", dynamic) if "/" in name] == []
+
+
+def test_an_installed_wheel_registers_its_command_and_its_entry_points(wheel, tmp_path):
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    python = venv / "bin" / "python"
+    # torch and the rest are used where they are, 5 GB need no copy.
+    site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    (site / "shared.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel)
+
+    # Each module alone and in a fresh process, from a folder that has no prismllm in it.
+    for module in ("_graph", "_replay", "_c10d"):
+        where = run(python, "-c", f"import prismllm.{module} as m; print(m.__file__)", cwd=tmp_path).strip()
+        assert Path(where) == site / "prismllm" / f"{module}.so"
+    assert "capture" in run(venv / "bin" / "prism", "--help", cwd=tmp_path)
+    names = (
+        "from importlib.metadata import entry_points as e;"
+        "print(*[p.name for g in ('torch.backends', 'torch.distributed.backends') for p in e(group=g)])"
+    )
+    assert run(python, "-c", names, cwd=tmp_path).split() == ["prismllm", "prism"]
+    assert "True" in run(python, "-c", "import torch.distributed as d; print(d.is_available())", cwd=tmp_path)
