@@ -36,7 +36,7 @@ check_compiler() {
     fi
   done
   [[ -n $compiler ]] ||
-    fail "no C++ compiler was found${CXX:+ (CXX is '$CXX')}; install g++ 12 or newer (Debian, Ubuntu: apt-get install build-essential) or clang 14 or newer"
+    fail "no C++ compiler was found${CXX:+ under the name $CXX}; install g++ 12 or newer (Debian, Ubuntu: apt-get install build-essential) or clang 14 or newer"
   local version kind oldest=12
   # clang claims to be gcc 4.2, so its own macro is asked first.
   version=$(printf '#ifdef __clang__\nclang __clang_major__\n#else\ngcc __GNUC__\n#endif\n' | "$compiler" -E -P -x c++ - | tail -n 1) ||
