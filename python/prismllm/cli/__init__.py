@@ -1,0 +1,64 @@
+"""The command `prism` (contract: docs/cli.md). Each command is a file of its own, imported when it is called: nothing
+here imports torch, and `prism --help` answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import traceback
+
+import click
+
+_COMMANDS = ("record", "capture", "replay", "info", "diff", "export", "report", "doctor")
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return importlib.import_module(f"prismllm.cli.{name}").command if name in _COMMANDS else None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+             epilog="Example: prism capture -n 16 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
+@click.version_option(package_name="prismllm", prog_name="prism")
+def prism() -> None:
+    """Emulate large-scale LLM training on a few devices."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Runs `prism` and leaves with its exit code: 0 done, 1 the answer is "no", 2 wrong use, 3 the program failed,
+    4 PrismLLM failed, 130 interrupted."""
+    code = 4
+    try:
+        code = prism.main(args, prog_name="prism", standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as help_wanted:
+        print(help_wanted.ctx.get_help())
+        code = 2
+    except click.UsageError as wrong:
+        command = wrong.ctx.command_path if wrong.ctx else "prism"
+        _complain(f"{command}: {wrong.format_message()}")
+        code = 2
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 0
+    except Exception as failure:
+        from prismllm.cli.common import CommandError
+
+        if isinstance(failure, CommandError):
+            code = failure.exit_code
+            _complain(f"prism: {failure}")
+        else:
+            with tempfile.NamedTemporaryFile("w", prefix="prism-error-", suffix=".txt", delete=False) as log:
+                traceback.print_exc(file=log)
+            _complain(f"prism: internal error: {type(failure).__name__}: {failure} (traceback in {log.name})")
+    sys.exit(code)
+
+
+def _complain(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,74 @@
+"""prism capture: N logical ranks on a few slots."""
+
+from __future__ import annotations
+
+import click
+
+from prismllm.cli.common import Output, common_options, duration, size
+from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
+from prismllm.launch import LaunchResult, Program, RunFolder
+
+
+class MemorySize(click.ParamType):
+    name = "SIZE"
+
+    def convert(self, value, param, ctx):
+        if isinstance(value, int):
+            return value
+        number, factor = value, 1
+        for suffix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40)):
+            if value.upper().endswith(suffix):
+                number, factor = value[:-1], 1 << power
+        try:
+            bytes_ = int(float(number) * factor)
+        except ValueError:
+            bytes_ = 0
+        if bytes_ <= 0:
+            self.fail(f"'{value}' is not a size; accepted: a number of bytes, with K, M, G or T for powers of 1024")
+        return bytes_
+
+
+@click.command("capture", context_settings=PROGRAM_LAST,
+               epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
+@program_options
+@click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
+@click.option("--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]")
+@common_options
+def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
+            memory_budget: int, log_dir: str | None) -> None:  # fmt: skip
+    """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
+    import os
+
+    slots = min(slots or os.cpu_count() or 1, world_size)
+
+    def merge(folder: RunFolder, result: LaunchResult) -> dict:
+        from prismllm.cli.fragments import merge_run
+
+        graph = merge_run(folder.fragments, trace, world_size, result.notes)
+        return {
+            "ranks": world_size,
+            "classes": graph.class_count,
+            "slots": slots,
+            "wall_s": result.wall_s,
+            "switches": result.statistics["switches"],
+            "switches_lower_bound": result.statistics["switches_lower_bound"],
+            "peak_private_bytes_per_rank": max(result.peak_private_bytes),
+            "trace": trace,
+            "notes": result.notes,
+        }
+
+    summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
+                          ranks_per_node=ranks_per_node, slots=slots, memory_budget_bytes=memory_budget)  # fmt: skip
+    notes = summary.pop("notes")
+    output.result(summary)
+    output.table(
+        f"captured {program.name}",
+        [
+            ("ranks", f"{world_size} on {slots} slots, {summary['classes']} classes"),
+            ("time", duration(summary["wall_s"])),
+            ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
+            ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
+            ("trace", trace),
+            *(("note", note) for note in notes),
+        ],
+    )

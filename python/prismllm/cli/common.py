@@ -1,0 +1,118 @@
+"""What all commands share: their common options, errors with an exit code, and where results go."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+
+class CommandError(Exception):
+    """Ends the command with one message and this exit code."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def common_options(command: Callable) -> Callable:
+    """--json, --quiet, --verbose and --run-dir, handed to the command as one Output."""
+
+    @click.option("--json", "json_path", metavar="FILE", help="Write the results as JSON; - is standard output.")
+    @click.option("--quiet", is_flag=True, help="No summary and no progress, only errors.")
+    @click.option("--verbose", is_flag=True, help="Say what happens underway.")
+    @click.option("--run-dir", metavar="DIR", help="Folder for logs and state  [default: temporary, kept on failure]")
+    @functools.wraps(command)
+    def with_output(*args, json_path, quiet, verbose, run_dir, **kwargs):
+        if json_path and json_path != "-":
+            check_writable(json_path, "--json")
+        return command(*args, output=Output(json_path, quiet, verbose, run_dir), **kwargs)
+
+    return with_output
+
+
+def check_writable(path: str, option: str) -> None:
+    """Finds out before the work whether a result can be written at `path`; leaves nothing behind."""
+    folder = os.path.dirname(os.path.abspath(path))
+    try:
+        if os.path.isdir(path):
+            raise IsADirectoryError(21, "it is a folder")
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".prism-"):
+            pass
+    except OSError as reason:
+        raise click.UsageError(f"{option}: '{path}' cannot be written ({reason.strerror or reason})") from None
+
+
+@dataclass
+class Output:
+    json_path: str | None
+    quiet: bool
+    verbose: bool
+    run_dir: str | None
+
+    @property
+    def stream(self):
+        """For people: standard output, unless that is promised to JSON."""
+        return sys.stderr if self.json_path == "-" else sys.stdout
+
+    def console(self):
+        from rich.console import Console
+
+        return Console(file=self.stream, highlight=False, soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        if self.verbose:
+            print(text, file=sys.stderr, flush=True)
+
+    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
+        """A summary in two columns."""
+        if self.quiet:
+            return
+        from rich.box import SIMPLE
+        from rich.table import Table
+
+        table = Table(title=title, title_justify="left", box=SIMPLE, show_header=False, pad_edge=False)
+        for name, value in rows:
+            table.add_row(name, value)
+        self.console().print(table)
+
+    def result(self, values: dict) -> None:
+        """The JSON of the contract, when it is asked for."""
+        if self.json_path == "-":
+            print(json.dumps(values), flush=True)
+        elif self.json_path:
+            with open(self.json_path, "w") as file:
+                json.dump(values, file, indent=1)
+                file.write("\n")
+
+
+@contextlib.contextmanager
+def wrong_use(what: str):
+    """Errors about what the user has given (a corrupt or absent trace, say) end with one line and exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as reason:
+        raise click.UsageError(f"{what}: {reason}") from None
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    if seconds >= 1:
+        return f"{seconds:.3f} s"
+    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"

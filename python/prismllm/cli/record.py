@@ -1,0 +1,40 @@
+"""prism record: N real processes on the real backend, recorded."""
+
+from __future__ import annotations
+
+import click
+
+from prismllm.cli.common import Output, common_options, duration
+from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
+from prismllm.launch import LaunchResult, Program, RunFolder
+
+
+@click.command("record", context_settings=PROGRAM_LAST, epilog="Example: prism record -n 4 -o real.prism train.py --steps 5")
+@program_options
+@click.option("--backend", metavar="NAME", default="", help="Use this backend whatever the program asks for.")
+@common_options
+def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, backend: str,
+            log_dir: str | None) -> None:  # fmt: skip
+    """Run PROGRAM as N real processes on its own backend and write what it did and when.
+
+    Under plain torchrun the same is had with PRISM_RECORD=DIR in the environment; `prism info DIR` and
+    `prism export DIR` then read that folder as they read a trace."""
+
+    def merge(folder: RunFolder, result: LaunchResult) -> dict:
+        from prismllm.cli.fragments import iterations, merge_run
+
+        graph = merge_run(folder.fragments, trace, world_size, result.notes)
+        return {"ranks": world_size, "wall_s": result.wall_s, "iterations": iterations(graph), "trace": trace,
+                "notes": result.notes}  # fmt: skip
+
+    summary = run_program(output, log_dir, trace, merge, route="real", world_size=world_size, program=program,
+                          ranks_per_node=ranks_per_node, backend=backend)  # fmt: skip
+    notes = summary.pop("notes")
+    output.result(summary)
+    times = [iteration["time_s"] for iteration in summary["iterations"]]
+    shown = f"{len(times)}, median {duration(sorted(times)[len(times) // 2])}" if times else "none found"
+    output.table(
+        f"recorded {program.name}",
+        [("ranks", str(world_size)), ("time", duration(summary["wall_s"])), ("iterations", shown), ("trace", trace),
+         *(("note", note) for note in notes)],
+    )  # fmt: skip

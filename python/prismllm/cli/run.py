@@ -1,0 +1,105 @@
+"""What `capture` and `record` share: from their options to a finished trace."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+
+import click
+
+from prismllm.cli.common import CommandError, Output, check_writable
+from prismllm.launch import LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
+
+
+def program_options(command: Callable) -> Callable:
+    """`[-m] PROGRAM [ARGS]...`, -n, --nproc-per-node, -o and --log-dir; the program arrives as one `program`."""
+
+    @click.option("-n", "world_size", type=click.IntRange(1, 65536), required=True, help="Number of ranks.")
+    @click.option("--nproc-per-node", type=click.IntRange(1), metavar="K",
+                  help="Ranks of one (emulated) node, for LOCAL_RANK  [default: all]")  # fmt: skip
+    @click.option("-o", "--output", "trace", metavar="FILE", help="The trace to write  [default: PROGRAM.prism]")
+    @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
+    @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
+    @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True, metavar="PROGRAM [ARGS]...")
+    @functools.wraps(command)
+    def with_program(*args, program, module, trace, world_size, nproc_per_node, **kwargs):
+        chosen = Program(program[0], module, list(program[1:]))
+        try:
+            chosen.check()
+        except ValueError as reason:
+            raise click.UsageError(str(reason)) from None
+        if nproc_per_node and world_size % nproc_per_node:
+            raise click.UsageError(f"--nproc-per-node {nproc_per_node} does not divide the {world_size} ranks of -n")
+        trace = trace or chosen.stem + ".prism"
+        check_writable(trace, "-o")
+        return command(*args, program=chosen, trace=trace, world_size=world_size,
+                       ranks_per_node=nproc_per_node or world_size, **kwargs)  # fmt: skip
+
+    return with_program
+
+
+# For a @click.command: everything after the program's name is the program's.
+PROGRAM_LAST = {"allow_interspersed_args": False}
+
+
+def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable[[RunFolder, LaunchResult], dict],
+                **options) -> dict:  # fmt: skip
+    """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns. The run
+    folder goes when all is well, and stays, named in the message, when something is not."""
+    try:
+        given = output.run_dir or tempfile.mkdtemp(prefix=f"prism-{options['route']}-")
+        folder = RunFolder(given)
+        folder.create()
+        logs = log_dir or folder.logs
+        os.makedirs(logs, exist_ok=True)
+    except OSError as reason:
+        raise click.UsageError(f"the run's folder cannot be made: {reason}") from None
+    environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # as torchrun sets it
+    launch_options = LaunchOptions(run_dir=given, log_dir=logs, environment=environment, **options)
+    try:
+        with _progress(output, launch_options.world_size) as on_event:
+            result = launch(launch_options, on_event, show_output=log_dir is None)
+        output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
+        summary = merge(folder, result)
+    except LaunchError as failure:
+        raise CommandError(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code) from None
+    except Exception as failure:
+        with open(os.path.join(given, "error.txt"), "w") as log:
+            traceback.print_exc(file=log)
+        raise CommandError(f"{failure} (fragments and logs are kept in {given})", 4) from None
+    if not output.run_dir:
+        shutil.rmtree(given, ignore_errors=True)
+    return summary
+
+
+@contextlib.contextmanager
+def _progress(output: Output, world_size: int):
+    """A callback for the launcher's events; a progress bar on a terminal."""
+    if output.quiet or not sys.stderr.isatty():
+        yield lambda event: output.say(_in_words(event))
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("importing torch", total=world_size)
+
+        def on_event(event: dict) -> None:
+            output.say(_in_words(event))
+            if event["event"] == "warm":
+                progress.update(task, description="ranks finished")
+            elif event["event"] == "exit" and event["rank"] >= 0:
+                progress.advance(task)
+
+        yield on_event
+
+
+def _in_words(event: dict) -> str:
+    return ", ".join(f"{name} {value}" if name != "event" else str(value) for name, value in event.items())

@@ -1,0 +1,102 @@
+"""Follows the ranks' log files and passes on what the programs print, as it comes.
+
+One inotify watch covers the folder, however many ranks write there. Output is raw while one rank prints; once several
+do, it goes by lines, each with its rank in front."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import os
+import struct
+import sys
+
+_IN_MODIFY = 0x2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LogFollower:
+    def __init__(self, folder: str, out=None, err=None):
+        self.folder = folder
+        self.targets = {".out": out, ".err": err}  # None: the current sys.stdout and sys.stderr
+        self.files: dict[str, _LogFile] = {}
+        self.only_rank: int | None = None  # who has printed so far, while that is one rank
+        self.several = False
+        self.fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self.fd < 0 or _libc.inotify_add_watch(self.fd, os.fsencode(folder), _IN_MODIFY) < 0:
+            raise OSError(ctypes.get_errno(), f"inotify on {folder} was refused")
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def forward(self) -> None:
+        """Passes on what is new in the files that the kernel reports as written to."""
+        changed = {}
+        while True:
+            try:
+                events = os.read(self.fd, 65536)
+            except BlockingIOError:
+                break
+            at = 0
+            while at < len(events):
+                _, mask, _, length = struct.unpack_from("iIII", events, at)
+                if mask & 0x4000:  # IN_Q_OVERFLOW
+                    changed |= dict.fromkeys(os.listdir(self.folder))
+                changed[events[at + 16 : at + 16 + length].rstrip(b"\0").decode()] = None
+                at += 16 + length
+        for name in changed:
+            self._forward_file(name)
+
+    def finish(self) -> None:
+        self.forward()
+        for file in self.files.values():
+            if file.pending:
+                self._write(file, file.pending + "\n")
+            os.close(file.fd)
+        self.files.clear()
+        os.close(self.fd)
+        for target in (sys.stdout, sys.stderr):
+            target.flush()
+
+    def _forward_file(self, name: str) -> None:
+        stem, suffix = os.path.splitext(name)
+        if suffix not in self.targets or not stem.startswith("rank"):
+            return
+        if name not in self.files:
+            self.files[name] = _LogFile(os.path.join(self.folder, name), int(stem[4:]), suffix)
+        file = self.files[name]
+        while text := file.read():
+            if self.only_rank not in (None, file.rank) and not self.several:
+                self.several = True
+                if not self.at_line_start:
+                    self._target(self.last).write("\n")
+            self.only_rank = file.rank
+            if not self.several:
+                self._target(file).write(text)
+                self.last, self.at_line_start = file, text.endswith("\n")
+                continue
+            lines = (file.pending + text).split("\n")
+            file.pending = lines.pop()
+            if lines:
+                self._write(file, "".join(f"{line}\n" for line in lines))
+        self._target(file).flush()
+
+    def _write(self, file: _LogFile, lines: str) -> None:
+        self._target(file).write("".join(f"[{file.rank}] {line}" for line in lines.splitlines(keepends=True)))
+
+    def _target(self, file: _LogFile):
+        return self.targets[file.suffix] or (sys.stdout if file.suffix == ".out" else sys.stderr)
+
+
+class _LogFile:
+    def __init__(self, path: str, rank: int, suffix: str):
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.rank, self.suffix = rank, suffix
+        self.decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.pending = ""
+
+    def read(self) -> str:
+        while data := os.read(self.fd, 1 << 16):
+            if text := self.decoder.decode(data):
+                return text
+        return ""

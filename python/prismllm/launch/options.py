@@ -1,0 +1,66 @@
+"""What a launch is: the options that travel from the command line to the zygote, and the folder of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+
+from prismllm.launch.program import Program
+
+
+@dataclass
+class LaunchOptions:
+    route: str  # "capture" or "real"
+    world_size: int
+    program: Program
+    run_dir: str
+    log_dir: str
+    ranks_per_node: int = 0  # 0: all on one node
+    slots: int = 0  # capture only
+    backend: str = ""  # real only: overrides what the program asks for
+    memory_budget_bytes: int = 0
+    environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
+
+    def save(self) -> str:
+        path = os.path.join(self.run_dir, "launch.json")
+        with open(path, "w") as file:
+            json.dump(asdict(self), file, indent=1)
+        return path
+
+    @staticmethod
+    def load(path: str) -> LaunchOptions:
+        with open(path) as file:
+            values = json.load(file)
+        values["program"] = Program(**values["program"])
+        return LaunchOptions(**values)
+
+
+class RunFolder:
+    """launch.json, logs/ (rankR.out, rankR.err, zygote.err), status/ (rankR.json, coordinator.json), fragments/."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.logs, self.status, self.fragments = (os.path.join(path, name) for name in ("logs", "status", "fragments"))
+
+    def create(self) -> None:
+        for folder in (self.logs, self.status, self.fragments):
+            shutil.rmtree(folder, ignore_errors=True)  # of an earlier run in the same folder
+            os.makedirs(folder)
+
+    def rank_status(self, rank: int) -> str:
+        return os.path.join(self.status, f"rank{rank}.json")
+
+    @property
+    def coordinator_status(self) -> str:
+        return os.path.join(self.status, "coordinator.json")
+
+
+def read_status(path: str) -> dict:
+    """A status file; empty where the process was killed before it had written one."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return {}

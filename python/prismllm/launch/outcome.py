@@ -1,0 +1,53 @@
+"""Why a run failed: the first cause among what the processes of the run have left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prismllm.launch.options import RunFolder, read_status
+from prismllm.launch.processes import describe_status
+
+
+class LaunchError(Exception):
+    """A run that did not succeed. `exit_code`: 3 the program or a rank failed, 4 PrismLLM failed, 128 + signal."""
+
+    def __init__(self, message: str, exit_code: int):
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class Exit:
+    rank: int  # -1: the coordinator
+    status: int  # as waitpid gives it
+    time_ns: int
+
+
+_CONSEQUENCES = ("peer_failed", "aborted")
+
+
+def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
+    """`exits` holds, in the order in which they were seen, the abnormal ends that the zygote did not ask for."""
+    failures: list[tuple[int, LaunchError]] = []
+    for ended in exits:
+        how = describe_status(ended.status)
+        if ended.rank < 0:
+            told = read_status(folder.coordinator_status)
+            if not told:
+                return LaunchError(f"the coordinator {how}", 4)
+            if told["error"] and told["code"] not in _CONSEQUENCES:
+                internal = told["code"] in ("internal", "io")
+                failures.append((told["time_ns"], LaunchError(told["error"], 4 if internal else 3)))
+            continue
+        told = read_status(folder.rank_status(ended.rank))
+        if told.get("error"):
+            text = told["error"].rstrip()
+            text = f"rank {ended.rank} failed:\n{text}" if "\n" in text else f"rank {ended.rank} {text}"
+            failures.append((told["time_ns"], LaunchError(text, 4 if told.get("internal") else 3)))
+        else:
+            failures.append((ended.time_ns, LaunchError(f"rank {ended.rank} {how}", 3)))
+    if failures:
+        return min(failures, key=lambda failure: failure[0])[1]
+    if exits:  # only the coordinator's word that somebody failed
+        return LaunchError(read_status(folder.coordinator_status)["error"], 3)
+    return None

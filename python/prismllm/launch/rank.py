@@ -1,0 +1,110 @@
+"""A forked rank: from the fork to its end, which is that of a fresh `python program.py`."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+
+from prismllm.launch.options import LaunchOptions, RunFolder
+from prismllm.launch.processes import die_with_parent, private_bytes
+from prismllm.launch.warm import reseed
+
+
+def become_child(zygote: int, log_prefix: str) -> None:
+    """What every child of the zygote does first. Logs are files: a full pipe could block whoever writes to it."""
+    die_with_parent(zygote)
+    signal.set_wakeup_fd(-1, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number, path, flags in (
+        (0, os.devnull, os.O_RDONLY),
+        (1, log_prefix + ".out", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+        (2, log_prefix + ".err", os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    ):
+        opened = os.open(path, flags, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    # By lines, so that people see them as they come and a killed rank's last lines are kept.
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    gc.enable()
+
+
+def write_status(path: str, **values) -> None:
+    with open(path + ".part", "w") as file:
+        json.dump(values, file)
+    os.replace(path + ".part", path)
+
+
+def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> int:
+    """Runs the program; returns the exit code of the process, which must end right after with os._exit."""
+    os.environ.update(options.environment)
+    os.environ.update(environment)
+    reseed()
+    if (threads := options.environment.get("OMP_NUM_THREADS", "1").partition(",")[0]).isdigit() and int(threads) > 1:
+        import torch
+
+        torch.set_num_threads(int(threads))
+    status = RunFolder(options.run_dir).rank_status(rank)
+    from prismllm import takeover
+
+    code, error = _run_program(options, takeover)
+    if error is None and code != 0:
+        error = f"exited with code {code}"
+    ended = {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
+    if error is not None:  # first of all: peers may wait for this rank
+        write_status(status, **ended)
+        takeover.finish_rank(error)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    if error is None:
+        try:
+            takeover.finish_rank("")
+        except Exception as failure:
+            ended.update(error=f"the recording could not be finished: {failure}", internal=True)
+            code = 1
+    now, peak = private_bytes()
+    write_status(status, **ended, private_bytes=now, peak_private_bytes=peak)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return code
+
+
+def _run_program(options: LaunchOptions, takeover) -> tuple[int, str | None]:
+    """(exit code, traceback if there is one)."""
+    try:
+        takeover.start_rank()
+        options.program.run()
+    except SystemExit as leave:
+        if leave.code is None or isinstance(leave.code, int):
+            return (leave.code or 0) & 0xFF, None
+        print(leave.code, file=sys.stderr)
+        return 1, None
+    except BaseException as failure:
+        if sys.excepthook is not sys.__excepthook__:  # the program's own
+            sys.excepthook(type(failure), failure, failure.__traceback__)
+        return 1, _traceback(failure)
+    return 0, None
+
+
+def _traceback(failure: BaseException) -> str:
+    """As Python prints it, without the frames that lie below the program."""
+    frames = failure.__traceback__
+    own = os.path.dirname(__file__)
+    while frames and (os.path.dirname(frames.tb_frame.f_code.co_filename) == own or _is_runner(frames)):
+        frames = frames.tb_next
+    if frames is None:  # SyntaxError, or an error of ours
+        frames = failure.__traceback__
+    return "".join(traceback.format_exception(type(failure), failure, frames))
+
+
+def _is_runner(frames) -> bool:
+    return "runpy" in frames.tb_frame.f_code.co_filename

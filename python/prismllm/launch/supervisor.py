@@ -1,0 +1,170 @@
+"""The command line's side of a run: starts the zygote, passes on what the ranks print, and ends everything whatever
+happens. Imports neither torch nor our extension modules."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prismllm.launch.logs import LogFollower
+from prismllm.launch.options import LaunchOptions, RunFolder, read_status
+from prismllm.launch.outcome import Exit, LaunchError, first_cause
+from prismllm.launch.processes import become_subreaper, descendants, describe_status, kill_below
+
+_STOP_S = 8.0  # for the zygote to end its ranks, before everything is killed from here
+_BOOT = """import sys
+sys.path[:] = [path for path in sys.path if path]
+sys.path += [path for path in sys.argv[4:5] if path not in sys.path]
+"""
+
+
+@dataclass
+class LaunchResult:
+    wall_s: float = 0.0  # from the first fork to the last end
+    warm_s: float = 0.0  # until the zygote could fork
+    preloaded: list[str] = field(default_factory=list)
+    statistics: dict = field(default_factory=dict)  # the coordinator's
+    peak_private_bytes: list[int] = field(default_factory=list)  # by rank
+    notes: list[str] = field(default_factory=list)  # of the ranks, each once
+
+
+def launch(options: LaunchOptions, on_event: Callable[[dict], None] = lambda event: None,
+           show_output: bool = True) -> LaunchResult:  # fmt: skip
+    """Runs all ranks to their end. Raises LaunchError, after everything has been ended, if the run does not succeed.
+    To be called on the main thread of a process that has no other business with its children."""
+    folder = RunFolder(options.run_dir)
+    _raise_limits(options.world_size)
+    with contextlib.ExitStack() as stack:
+        run = _Run(options, folder, on_event, show_output, stack)
+        run.until_end()
+    return run.result()
+
+
+def _raise_limits(world_size: int) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * world_size + 256
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == -1 else min(wanted, hard), hard))
+
+
+class _Run:
+    def __init__(self, options, folder, on_event, show_output, stack):
+        self.options, self.folder, self.on_event = options, folder, on_event
+        self.exits: list[Exit] = []
+        self.outcome = LaunchResult()
+        self.ended = False
+        self.interrupted = 0
+        self.kill_at = float("inf")
+        self.begin = 0.0
+        become_subreaper()
+        spare = frozenset(descendants(os.getpid()))
+        wakeup_out, wakeup_in = socket.socketpair()
+        self.control, theirs = socket.socketpair()
+        for end in (wakeup_out, wakeup_in, self.control, theirs):
+            end.setblocking(end is theirs)
+            stack.callback(end.close)
+        stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wakeup_in.fileno(), warn_on_full_buffer=False))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            handler = self.interrupt if number != signal.SIGCHLD else lambda *_: None
+            stack.callback(signal.signal, number, signal.signal(number, handler))
+        self.logs = LogFollower(options.log_dir)
+        stack.callback(self.logs.finish)
+        stack.callback(kill_below, os.getpid(), spare)
+        with open(os.path.join(folder.logs, "zygote.err"), "wb") as errors:
+            self.zygote = subprocess.Popen(
+                [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
+                 str(theirs.fileno()), str(os.getpid()), _package_root()],
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, pass_fds=[theirs.fileno()],
+                start_new_session=True, env={**os.environ, **_zygote_environment()})  # fmt: skip
+        theirs.close()
+        self.selector = stack.enter_context(selectors.DefaultSelector())
+        for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
+                               *([(self.logs, self.logs.forward)] if show_output else [])):  # fmt: skip
+            self.selector.register(source, selectors.EVENT_READ, action)
+        self.buffer = b""
+
+    def interrupt(self, number: int, _frame) -> None:
+        again = self.interrupted != 0
+        self.interrupted = self.interrupted or number
+        self.kill_at = min(self.kill_at, time.monotonic() + (0 if again else _STOP_S))
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_WR)
+
+    def until_end(self) -> None:
+        while self.zygote.poll() is None and time.monotonic() < self.kill_at:
+            for key, _ in self.selector.select(1.0):
+                with contextlib.suppress(BlockingIOError):
+                    key.data()
+        if self.zygote.poll() is not None:
+            with contextlib.suppress(BlockingIOError, KeyError):
+                while self.read_events():
+                    pass
+
+    def read_events(self) -> bool:
+        try:
+            data = self.control.recv(1 << 16)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self.selector.unregister(self.control)
+            return False
+        *lines, self.buffer = (self.buffer + data).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            self.handle(event)
+            self.on_event(event)
+        return True
+
+    def handle(self, event: dict) -> None:
+        kind = event["event"]
+        if kind == "warm":
+            self.begin = time.monotonic()
+            self.outcome.warm_s, self.outcome.preloaded = event["seconds"], event["preloaded"]
+        elif kind in ("exit", "stopped"):
+            if event["status"] and not event["ours"] and not (kind == "stopped" and self.options.route == "real"):
+                self.exits.append(Exit(event["rank"], event["status"], event["time_ns"]))
+        elif kind == "end":
+            self.ended = True
+            self.outcome.wall_s = time.monotonic() - self.begin
+
+    def result(self) -> LaunchResult:
+        if self.interrupted:
+            name = signal.Signals(self.interrupted).name
+            raise LaunchError(f"ended by {name}", 128 + self.interrupted)
+        cause = first_cause(self.folder, self.exits)
+        if not self.ended and (cause is None or cause.exit_code != 4):
+            status = self.zygote.returncode
+            how = describe_status(-status if status < 0 else status << 8)
+            with open(os.path.join(self.folder.logs, "zygote.err"), errors="replace") as file:
+                said = file.read().rstrip()
+            raise LaunchError(f"the zygote {how}" + (f":\n{said}" if said else ""), 4)
+        if cause:
+            raise cause
+        if self.options.route == "capture":
+            self.outcome.statistics = read_status(self.folder.coordinator_status).get("statistics", {})
+        for rank in range(self.options.world_size):
+            status = read_status(self.folder.rank_status(rank))
+            self.outcome.peak_private_bytes.append(status.get("peak_private_bytes", 0))
+            self.outcome.notes += [note for note in status.get("notes", []) if note not in self.outcome.notes]
+        return self.outcome
+
+
+def _package_root() -> str:
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def _zygote_environment() -> dict[str, str]:
+    # One OpenMP thread: a parent whose OpenMP pool has threads hangs its forked children. NVML: asking whether CUDA is
+    # there must not initialise it before the fork.
+    return {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

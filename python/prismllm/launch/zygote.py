@@ -1,0 +1,168 @@
+"""The zygote: imports torch once, forks the coordinator and the ranks, and watches over them.
+
+It talks to the command line in JSON lines over a socket: `warm`, `started`, `exit` of each process, `failed`, `end`. It
+stops the run when that socket closes, at SIGTERM, or when its parent dies. It must have one thread when it forks."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import secrets
+import selectors
+import signal
+import socket
+import sys
+import time
+import traceback
+
+from prismllm.launch.coordinator import run_coordinator
+from prismllm.launch.environment import free_port, rank_environment
+from prismllm.launch.options import LaunchOptions, RunFolder
+from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
+from prismllm.launch.rank import become_child, run_rank
+from prismllm.launch.warm import NotSingleThreaded, preload, warm_torch
+
+_UNWIND_S = 2.0  # after the first failure: for ranks to show where they were, and for SIGTERM to be handled
+_COORDINATOR_S = 10.0  # for the coordinator to end after the last rank
+
+
+class Zygote:
+    def __init__(self, options: LaunchOptions, control: socket.socket):
+        self.options = options
+        self.control = control
+        self.pids: dict[int, int] = {}  # pid -> rank, -1: the coordinator
+        self.deadlines: list[tuple[float, int]] = []  # (when, signal to the ranks; SIGKILL: to all)
+        self.ending = False
+        self.pid = os.getpid()
+        self.wakeup, wakeup_in = socket.socketpair()
+        self.own_fds = [control.fileno(), self.wakeup.detach(), wakeup_in.detach()]
+        for fd in self.own_fds[1:]:
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self.own_fds[2], warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        self.selector = selectors.PollSelector()  # holds no descriptor of its own
+        self.selector.register(self.own_fds[0], selectors.EVENT_READ)
+        self.selector.register(self.own_fds[1], selectors.EVENT_READ)
+
+    def tell(self, event: str, **values) -> None:
+        try:
+            self.control.sendall(json.dumps({"event": event, **values}).encode() + b"\n")
+        except OSError:
+            self.stop()  # nobody listens any more
+
+    def fork(self, rank: int, log_name: str, body) -> None:
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                for fd in self.own_fds:
+                    os.close(fd)
+                become_child(self.pid, os.path.join(self.options.log_dir, log_name))
+                code = body()
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(code)
+        self.pids[pid] = rank
+
+    def run(self) -> None:
+        options = self.options
+        address = f"prism-{secrets.token_hex(16)}"
+        port = free_port()
+        if options.route == "capture":
+            self.fork(-1, "coordinator", lambda: run_coordinator(options, address))
+        for rank in range(options.world_size):
+            if self.ending:
+                break
+            environment = rank_environment(rank, options.world_size, options.ranks_per_node, port)
+            environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": RunFolder(options.run_dir).fragments}
+            if options.route == "capture":
+                environment["PRISM_COORDINATOR"] = address
+            if options.backend:
+                environment["PRISM_BACKEND"] = options.backend
+            self.fork(rank, f"rank{rank}", lambda: run_rank(options, rank, environment))  # noqa: B023 (runs at once)
+            self.poll(0)
+        self.tell("started", pids={rank: pid for pid, rank in self.pids.items()})
+        while self.pids:
+            self.poll(1.0)
+        left = kill_below(self.pid)  # what ranks have left: loader workers, daemons
+        self.tell("end", left=left)
+
+    def poll(self, timeout_s: float) -> None:
+        now = time.monotonic()
+        if self.deadlines:
+            timeout_s = min(timeout_s, max(0.0, self.deadlines[0][0] - now))
+        for key, _ in self.selector.select(timeout_s):
+            if key.fd == self.own_fds[1]:
+                while True:
+                    try:
+                        os.read(key.fd, 4096)
+                    except BlockingIOError:
+                        break
+            else:
+                self.selector.unregister(key.fd)  # the command line never speaks: this is its end
+                self.stop()
+        for pid, status in reap():
+            self.child_changed(pid, status)
+        while self.deadlines and self.deadlines[0][0] <= time.monotonic():
+            self.signal_all(self.deadlines.pop(0)[1])
+
+    def child_changed(self, pid: int, status: int) -> None:
+        rank = self.pids.get(pid)
+        if rank is None:
+            return  # a rank's child that outlived its parent
+        stopped = os.WIFSTOPPED(status)
+        if not stopped:
+            del self.pids[pid]
+        self.tell("exit" if not stopped else "stopped", rank=rank, status=status, ours=self.ending,
+                  time_ns=time.monotonic_ns())  # fmt: skip
+        if status != 0 and not (stopped and self.options.route == "real"):
+            # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
+            self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
+        elif set(self.pids.values()) == {-1} and not self.ending:
+            self.deadlines.append((time.monotonic() + _COORDINATOR_S, signal.SIGKILL))
+
+    def stop(self) -> None:
+        self.end(0.0)
+
+    def end(self, unwind_s: float) -> None:
+        """Ends the run: SIGTERM to the ranks after `unwind_s`, SIGKILL to everybody a while after."""
+        if self.ending:
+            return
+        self.ending = True
+        now = time.monotonic()
+        self.deadlines = [(now + unwind_s, signal.SIGTERM), (now + unwind_s + _UNWIND_S, signal.SIGKILL)]
+
+    def signal_all(self, number: int) -> None:
+        for pid, rank in self.pids.items():
+            if rank >= 0 or number == signal.SIGKILL:
+                os.kill(pid, number)  # our unreaped child: the pid cannot be another's
+                os.kill(pid, signal.SIGCONT)  # SIGTERM does not end a stopped process
+
+
+def main() -> None:
+    path, control_fd, parent, _, *skip = sys.argv[1:]
+    die_with_parent(int(parent), signal.SIGTERM)
+    become_subreaper()
+    control = socket.socket(fileno=int(control_fd))
+    options = LaunchOptions.load(path)
+    begin = time.monotonic()
+    gc.disable()  # a collection before the fork leaves holes whose pages the children then copy
+    try:
+        warm_torch()
+        if len(thread_names()) > 1:
+            raise NotSingleThreaded("torch")
+        preloaded = preload(options.program, frozenset(skip))
+    except NotSingleThreaded as reason:
+        if reason.module in ("torch", *skip):
+            raise
+        control.set_inheritable(True)  # begin again without that package; each rank will import it itself
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
+    zygote = Zygote(options, control)
+    zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
+    gc.collect()
+    gc.freeze()
+    zygote.run()
