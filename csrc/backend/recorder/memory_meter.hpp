@@ -26,6 +26,7 @@ class MemoryMeter {
     if (now == last && peak_.load(std::memory_order_relaxed) == last) return std::nullopt;
     std::int64_t peak = peak_.exchange(now, std::memory_order_relaxed);
     last_.store(now, std::memory_order_relaxed);
+    now = std::max<std::int64_t>(now, 0);  // below zero: what was taken before the recording was given back
     return Step{now, std::max(peak, now)};
   }
 
