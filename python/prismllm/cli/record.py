@@ -9,7 +9,9 @@ from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
 
 
-@click.command("record", context_settings=PROGRAM_LAST, epilog="Example: prism record -n 4 -o real.prism train.py --steps 5")
+@click.command(
+    "record", context_settings=PROGRAM_LAST, epilog="Example: prism record -n 4 -o real.prism train.py --steps 5"
+)
 @program_options
 @click.option("--backend", metavar="NAME", default="", help="Use this backend whatever the program asks for.")
 @common_options

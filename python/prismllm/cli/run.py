@@ -24,7 +24,9 @@ def program_options(command: Callable) -> Callable:
     @click.option("--nproc-per-node", type=click.IntRange(1), metavar="K",
                   help="Ranks of one (emulated) node, for LOCAL_RANK  [default: all]")  # fmt: skip
     @click.option("-o", "--output", "trace", metavar="FILE", help="The trace to write  [default: PROGRAM.prism]")
-    @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
+    @click.option(
+        "--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on."
+    )
     @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
     @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True, metavar="PROGRAM [ARGS]...")
     @functools.wraps(command)
@@ -87,7 +89,13 @@ def _progress(output: Output, world_size: int):
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("importing torch", total=world_size)
 

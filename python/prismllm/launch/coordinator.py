@@ -24,7 +24,5 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         coordinator.run()
     except RuntimeError as failure:
         error = str(failure)
-    write_status(
-        status, time_ns=time.monotonic_ns(), error=error, statistics=json.loads(coordinator.statistics_json())
-    )
+    write_status(status, time_ns=time.monotonic_ns(), error=error, statistics=json.loads(coordinator.statistics_json()))
     return 0 if error is None else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 
 from prismllm.launch.options import RunFolder, read_status
@@ -24,6 +26,8 @@ class Exit:
 
 
 _CONSEQUENCES = ("peer_failed", "aborted")
+# A killed rank says nothing itself: its peers may raise because of it before its parent has been told.
+_SIGNAL_HEAD_START_NS = 500_000_000
 
 
 def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
@@ -45,9 +49,15 @@ def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
             text = f"rank {ended.rank} failed:\n{text}" if "\n" in text else f"rank {ended.rank} {text}"
             failures.append((told["time_ns"], LaunchError(text, 4 if told.get("internal") else 3)))
         else:
-            failures.append((ended.time_ns, LaunchError(f"rank {ended.rank} {how}", 3)))
+            head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
+            failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 3)))
     if failures:
         return min(failures, key=lambda failure: failure[0])[1]
     if exits:  # only the coordinator's word that somebody failed
         return LaunchError(read_status(folder.coordinator_status)["error"], 3)
     return None
+
+
+def _aborted(status: int) -> bool:
+    """By itself, as c10d backends do when a peer has gone: rather a consequence than a cause."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGABRT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -69,10 +70,8 @@ def kill_below(root: int, spare: frozenset[int] = frozenset(), deadline_s: float
     end = time.monotonic() + deadline_s
     while left := [pid for pid in descendants(root) if pid not in spare]:
         for pid in left:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         if root == os.getpid():
             reap()
         if time.monotonic() > end:

@@ -70,6 +70,7 @@ class Program:
         sys.modules["__main__"] = main
         sys.path.insert(0, self.search_path)
         sys.argv = [self.name, *self.args]
+        sys.orig_argv = [sys.executable, *(["-m"] if self.is_module else []), *sys.argv]
         if self.is_module:
             runpy._run_module_as_main(self.name)  # fills the `__main__` above, as `python -m` does
             return

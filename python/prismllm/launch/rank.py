@@ -31,10 +31,10 @@ def become_child(zygote: int, log_prefix: str) -> None:
         opened = os.open(path, flags, 0o644)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     # By lines, so that people see them as they come and a killed rank's last lines are kept.
-    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")
+    sys.stdout = sys.__stdout__ = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, closefd=False, errors="backslashreplace")  # noqa: SIM115
     gc.enable()
 
 
@@ -89,7 +89,7 @@ def _run_program(options: LaunchOptions, takeover) -> tuple[int, str | None]:
         print(leave.code, file=sys.stderr)
         return 1, None
     except BaseException as failure:
-        if sys.excepthook is not sys.__excepthook__:  # the program's own
+        if not sys.excepthook.__module__.startswith(("sys", "torch.")):  # the program's own
             sys.excepthook(type(failure), failure, failure.__traceback__)
         return 1, _traceback(failure)
     return 0, None

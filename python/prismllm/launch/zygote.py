@@ -33,6 +33,7 @@ class Zygote:
         self.control = control
         self.pids: dict[int, int] = {}  # pid -> rank, -1: the coordinator
         self.deadlines: list[tuple[float, int]] = []  # (when, signal to the ranks; SIGKILL: to all)
+        self.signalled: set[int] = set()  # who has been asked to end
         self.ending = False
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
@@ -117,8 +118,8 @@ class Zygote:
         stopped = os.WIFSTOPPED(status)
         if not stopped:
             del self.pids[pid]
-        self.tell("exit" if not stopped else "stopped", rank=rank, status=status, ours=self.ending,
-                  time_ns=time.monotonic_ns())  # fmt: skip
+        ours = pid in self.signalled
+        self.tell("stopped" if stopped else "exit", rank=rank, status=status, ours=ours, time_ns=time.monotonic_ns())
         if status != 0 and not (stopped and self.options.route == "real"):
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
@@ -139,6 +140,7 @@ class Zygote:
     def signal_all(self, number: int) -> None:
         for pid, rank in self.pids.items():
             if rank >= 0 or number == signal.SIGKILL:
+                self.signalled.add(pid)
                 os.kill(pid, number)  # our unreaped child: the pid cannot be another's
                 os.kill(pid, signal.SIGCONT)  # SIGTERM does not end a stopped process
 

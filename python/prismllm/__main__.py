@@ -1,0 +1,3 @@
+from prismllm.cli import main
+
+main()
