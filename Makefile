@@ -1,7 +1,7 @@
 # Every target can be repeated: what is up to date takes seconds and says so. `make help` lists the targets.
 PYTHON ?= python3
 VENV := .venv
-TORCH := $(subst torch==,,$(file <requirements/torch.txt))
+TORCH := $(shell sed -n 's/^torch==\([0-9.]*\).*/\1/p' requirements/torch.txt | tail -n 1)
 OLDEST_TORCH := 2.11.0
 PY := $(VENV)/bin/python
 # For output of our own programs in the virtual environment, and for CMake to find its tools there.
@@ -11,6 +11,7 @@ CMAKE := $(RUN) cmake -G Ninja --log-level=WARNING -DPython3_EXECUTABLE=$(CURDIR
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 .DEFAULT_GOAL := help
 # A compiler is passed on only where the user names one; otherwise CMake takes the system's.
 ifneq ($(origin CXX),default)
@@ -30,7 +31,7 @@ $(PY): | preflight
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed-torch: requirements/torch.txt | $(PY)
-	@echo "environment: installing torch $(TORCH) (5.5 GB on disk, some minutes)"
+	@echo "environment: installing torch (5.5 GB on disk, some minutes)"
 	@$(PY) $(PIP) -r $<
 	@touch $@
 

@@ -1,0 +1,135 @@
+"""What recording costs a training job: blocks of steps with and without it alternate inside one run.
+
+Ranks (Gloo on CPU, NCCL on one GPU) train a DistributedDataParallel model whose layers sleep, so that a step takes
+20 ms and ranks do not fight for cores. Blocks of one pair follow each other closely, in alternating order, so that what
+else the machine does falls on both. Printed is the one-sided 95% bound of the mean relative difference of the pairs.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LAYERS = 8
+STEP_S = 0.020
+LIMIT_PERCENT = 0.5
+
+
+def step_maker(device: str):
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(128, 128)
+
+        def forward(self, x):
+            time.sleep(STEP_S / LAYERS)  # stands for compute; also under the autograd graph that follows
+            return torch.relu(self.linear(x))
+
+    torch.manual_seed(0)
+    # Small buckets: several all-reduces per backward, as in a large model.
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*(Layer() for _ in range(LAYERS))).to(device), bucket_cap_mb=0.1
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(16, 128, device=device)
+
+    def step():
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def run_rank(options) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from prismllm import _c10d, takeover
+
+    takeover.install("real")
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    backend = "nccl" if options.device == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{options.folder}/rendezvous", rank=rank, world_size=world)
+    step = step_maker(options.device)
+
+    def block(recorded: bool) -> float:
+        if recorded:
+            path = f"{options.folder}/rank-{rank}.prism"
+            _c10d.start_recorder(rank, world, path, timed=True, progress_model=backend, metadata="{}")
+        dist.barrier()
+        begin = time.monotonic()
+        for _ in range(options.steps):
+            step()
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+        elapsed = time.monotonic() - begin
+        if recorded:
+            _c10d.finish_recorder()
+        return elapsed / options.steps
+
+    block(True), block(False)  # lazy initialisation of both
+    pairs = []
+    for index in range(options.pairs):
+        times = {recorded: block(recorded) for recorded in ((True, False) if index % 2 else (False, True))}
+        pairs.append((times[False], times[True]))
+    if rank == 0:
+        Path(options.folder, "pairs.json").write_text(json.dumps(pairs))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def run_ranks(options) -> list[tuple[float, float]]:
+    command = [sys.executable, __file__, "--device", options.device, "--pairs", str(options.pairs)]
+    command += ["--steps", str(options.steps), "--folder", options.folder]
+    ranks = []
+    try:
+        for rank in range(options.ranks):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(options.ranks), "OMP_NUM_THREADS": "1"}
+            ranks.append(subprocess.Popen(command, env=environment, stdout=sys.stderr))
+        deadline = time.monotonic() + options.timeout
+        for rank, process in enumerate(ranks):
+            if code := process.wait(max(0.0, deadline - time.monotonic())):
+                sys.exit(f"bench_recording: rank {rank} exited with {code}")
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+    return json.loads(Path(options.folder, "pairs.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=80, help="pairs of blocks, one with and one without recording")
+    parser.add_argument("--steps", type=int, default=10, help="steps per block")
+    parser.add_argument("--timeout", type=float, default=240, help="seconds that the whole run may take")
+    parser.add_argument("--folder", help=argparse.SUPPRESS)  # given to the ranks
+    options = parser.parse_args()
+    if options.folder:
+        return run_rank(options)
+    with tempfile.TemporaryDirectory(prefix="prism-bench-") as options.folder:
+        pairs = run_ranks(options)
+    plain = statistics.mean(off for off, _ in pairs)
+    differences = [100 * (on - off) / plain for off, on in pairs]
+    mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
+    job = f"{options.ranks} ranks, {1000 * plain:.1f} ms steps"
+    bound = mean + 1.645 * error
+    print(json.dumps({"name": f"recording overhead ({job}), mean", "value": mean, "unit": "%"}))
+    print(
+        json.dumps({"name": "recording overhead, 95% upper bound", "value": bound, "unit": "%", "limit": LIMIT_PERCENT})
+    )
+
+
+if __name__ == "__main__":
+    main()
