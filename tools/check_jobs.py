@@ -47,7 +47,7 @@ def differs(found, expected, where: str = "") -> str:
         same = math.isclose(found, expected, rel_tol=TOLERANCE)
     else:
         same = found == expected
-    return "" if same else f"{where.lstrip('.')} is {found}, the baseline has {expected}"
+    return "" if same else f"{where.lstrip('.') or 'RESULT'} is {found}, the baseline has {expected}"
 
 
 def run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
