@@ -1,0 +1,108 @@
+// prismllm._c10d: the only file that knows both pybind11 and c10d.
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/jit/python/pybind_utils.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "backend/c10d/backend.hpp"
+#include "backend/c10d/recording.hpp"
+#include "backend/c10d/session.hpp"
+#include "core/deadline.hpp"
+
+namespace py = pybind11;
+
+namespace prism {
+namespace {
+
+Group make_group(std::string backend, std::string key, int rank, std::vector<std::int32_t> members) {
+  TORCH_CHECK(rank >= 0 && rank < static_cast<int>(members.size()), "group '", key, "': rank ", rank,
+              " is not below the group's size ", members.size());
+  return {std::move(backend), std::move(key), rank, std::move(members)};
+}
+
+// Sleeps in `blocking`, a Python call that waits for `future` and releases the GIL itself.
+py::object wait_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& future, const py::function& blocking) {
+  py::object result;
+  std::exception_ptr failure;
+  const auto call = [&] {
+    const py::gil_scoped_acquire gil;
+    try {
+      result = blocking();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  {
+    const py::gil_scoped_release no_gil;
+    WaitScope scope;
+    if (Recorder::active())
+      for (const auto comm : take_unwaited_futures(future->fut.get())) scope.add(comm);
+    auto* client = session_client();
+    if (client && !future->fut->completed())
+      client->without_slot(call);
+    else
+      call();
+  }
+  if (failure) std::rethrow_exception(failure);
+  return result;
+}
+
+void start_recorder(int rank, int world_size, const std::string& path, bool timed, const std::string& progress_model,
+                    const std::string& metadata) {
+  Recorder::Options options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.path = path;
+  options.timed = timed;
+  options.progress_model = progress_model;
+  options.metadata_json = metadata;
+  if (auto* client = session_client()) options.clock = [client] { return now_ns() - client->off_slot_ns(); };
+  if (auto started = Recorder::start(std::move(options)); !started) throw std::runtime_error(started.error().message);
+}
+
+void finish_recorder() {
+  if (auto finished = Recorder::finish(); !finished) throw std::runtime_error(finished.error().message);
+}
+
+}  // namespace
+}  // namespace prism
+
+PYBIND11_MODULE(_c10d, module) {
+  using namespace prism;
+  using NoGil = py::call_guard<py::gil_scoped_release>;
+  py::module_::import("torch.distributed");
+
+  py::class_<PrismBackend, c10d::Backend, c10::intrusive_ptr<PrismBackend>>(
+      module, "PrismBackend", "The process group backend that torch.distributed sees under prism.")
+      .def(py::init([](std::string backend, std::string key, int rank, std::vector<std::int32_t> members,
+                       BackendPtr inner) {
+             auto group = make_group(std::move(backend), std::move(key), rank, std::move(members));
+             auto route = make_real_route(group, std::move(inner));
+             return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
+           }),
+           py::arg("backend"), py::arg("key"), py::arg("rank"), py::arg("members"), py::arg("inner"))
+      .def_property_readonly("inner", &PrismBackend::inner)
+      .def("__getattr__", [](PrismBackend& self, const std::string& name) -> py::object {
+        if (auto inner = self.inner(); inner && name.rfind("__", 0) != 0)
+          return py::cast(inner).attr(name.c_str());
+        throw py::attribute_error("PrismBackend has no attribute '" + name + "'");
+      });
+
+  module.def("watches_waits", [] { return Recorder::active() || session_client(); });
+  module.def("wait_future", &wait_future, py::arg("future"), py::arg("blocking"));
+  module.def("connect", &session_connect, py::arg("address"), py::arg("rank"), py::arg("world_size"), NoGil());
+  module.def("finish", &session_finish, py::arg("error_text"), NoGil());
+  module.def("abandon", [] {
+    Recorder::abandon();
+    session_abandon();
+  });
+  module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), NoGil());
+  module.def("finish_recorder", &finish_recorder, NoGil());
+  module.def("recording", [] { return Recorder::active() != nullptr; });
+  module.def("mark_iteration", [] {
+    if (auto* recorder = Recorder::active()) recorder->mark_iteration();
+  });
+}

@@ -1,0 +1,25 @@
+// The process's connection to the coordinator: one RankClient per logical rank, made after fork. Null outside capture.
+#pragma once
+#include <string>
+
+#include "backend/client/rank_client.hpp"
+
+namespace prism {
+
+RankClient* session_client();
+// Throws, with rank and address, where the coordinator does not answer.
+void session_connect(const std::string& address, int rank, int world_size);
+void session_finish(const std::string& error_text);
+// In a forked child: forgets the parent's connection without touching it.
+void session_abandon();
+
+// Futures of operations under capture that were handed out and are not complete.
+void future_handed_out();
+void future_completed();
+bool futures_outstanding();
+
+// c10d's edge: errors become torch.distributed's exceptions.
+[[noreturn]] void throw_distributed(const Error& error);
+[[noreturn]] void throw_store(const Error& error);
+
+}  // namespace prism

@@ -1,0 +1,168 @@
+#include "backend/c10d/tensors.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <set>
+
+namespace prism {
+
+#define PRISM_SCALAR_TYPES(X)                 \
+  X(at::kDouble, DType::kFloat64)             \
+  X(at::kFloat, DType::kFloat32)              \
+  X(at::kHalf, DType::kFloat16)               \
+  X(at::kBFloat16, DType::kBFloat16)          \
+  X(at::kLong, DType::kInt64)                 \
+  X(at::kInt, DType::kInt32)                  \
+  X(at::kShort, DType::kInt16)                \
+  X(at::kChar, DType::kInt8)                  \
+  X(at::kByte, DType::kUInt8)                 \
+  X(at::kBool, DType::kBool)                  \
+  X(at::kUInt16, DType::kUInt16)              \
+  X(at::kUInt32, DType::kUInt32)              \
+  X(at::kUInt64, DType::kUInt64)              \
+  X(at::kComplexFloat, DType::kComplex64)     \
+  X(at::kComplexDouble, DType::kComplex128)   \
+  X(at::kFloat8_e4m3fn, DType::kFloat8E4M3FN) \
+  X(at::kFloat8_e5m2, DType::kFloat8E5M2)
+
+DType dtype_of(at::ScalarType type) {
+  switch (type) {
+#define PRISM_CASE(scalar, dtype) \
+  case scalar:                    \
+    return dtype;
+    PRISM_SCALAR_TYPES(PRISM_CASE)
+#undef PRISM_CASE
+    default:
+      return DType::kNone;
+  }
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+#define PRISM_CASE(scalar, dtype) \
+  case dtype:                     \
+    return scalar;
+    PRISM_SCALAR_TYPES(PRISM_CASE)
+#undef PRISM_CASE
+    default:
+      return at::ScalarType::Undefined;
+  }
+}
+
+ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      return ReduceOp::kSum;
+    case c10d::ReduceOp::AVG:
+      return ReduceOp::kAvg;
+    case c10d::ReduceOp::PRODUCT:
+      return ReduceOp::kProduct;
+    case c10d::ReduceOp::MIN:
+      return ReduceOp::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceOp::kMax;
+    case c10d::ReduceOp::BAND:
+      return ReduceOp::kBitAnd;
+    case c10d::ReduceOp::BOR:
+      return ReduceOp::kBitOr;
+    case c10d::ReduceOp::BXOR:
+      return ReduceOp::kBitXor;
+    default:
+      return ReduceOp::kNone;
+  }
+}
+
+std::int64_t total_bytes(const std::vector<at::Tensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const auto& tensor : tensors) bytes += static_cast<std::int64_t>(tensor.numel() * tensor.element_size());
+  return bytes;
+}
+
+namespace {
+
+// Member-major blocks: for each member, its block of every tensor. Without `splits` a tensor is `members` equal runs of
+// elements, whatever its shape; with them, that many rows of dimension 0 each.
+Result<std::vector<at::Tensor>> split_blocks(const Call& call, const std::vector<at::Tensor>& tensors, int members,
+                                             const std::vector<std::int64_t>* splits, const char* which) {
+  std::vector<std::vector<at::Tensor>> per_tensor;
+  for (const auto& tensor : tensors) {
+    std::vector<at::Tensor> blocks;
+    if (splits && !splits->empty()) {
+      std::int64_t sum = 0;
+      for (const auto rows : *splits) sum += rows;
+      if (static_cast<int>(splits->size()) != members || sum != tensor.size(0))
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("{}: the {} split sizes add up to {}; accepted are {} sizes that add up to dimension "
+                                 "0 of the {}, which is {}",
+                                 name(call.op), which, sum, members, which, tensor.size(0))};
+      std::int64_t row = 0;
+      for (const auto rows : *splits) blocks.push_back(tensor.narrow(0, row, rows)), row += rows;
+    } else {
+      if (tensor.numel() % members != 0)
+        return Error{ErrorCode::kInvalidInput, fmt::format("{}: the {} has {} elements; accepted is a multiple of the "
+                                                           "group's size, {}",
+                                                           name(call.op), which, tensor.numel(), members)};
+      if (!tensor.is_contiguous())
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("{}: the {} is not contiguous; accepted is a contiguous tensor", name(call.op), which)};
+      const auto flat = tensor.view(-1);
+      const auto numel = tensor.numel() / members;
+      for (int m = 0; m < members; ++m) blocks.push_back(flat.narrow(0, m * numel, numel));
+    }
+    per_tensor.push_back(std::move(blocks));
+  }
+  std::vector<at::Tensor> blocks;
+  for (int m = 0; m < members; ++m)
+    for (const auto& of_tensor : per_tensor) blocks.push_back(of_tensor[m]);
+  return blocks;
+}
+
+// Plain memory as a tensor that looks like `like`, contiguous, on the CPU.
+at::Tensor over_bytes(const std::byte* bytes, const at::Tensor& like) {
+  return at::from_blob(const_cast<std::byte*>(bytes), like.sizes(),
+                       at::TensorOptions().dtype(like.scalar_type()).device(at::kCPU));
+}
+
+}  // namespace
+
+Result<Blocks> blocks_of(const Call& call, int group_size) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  Blocks blocks{call.inputs, call.outputs};
+  if (call.input_layout == Layout::kBlocksPerMember) {
+    PRISM_ASSIGN_OR_RETURN(blocks.inputs, split_blocks(call, call.inputs, group_size, call.input_splits, "input"));
+  }
+  if (call.output_layout == Layout::kBlocksPerMember) {
+    PRISM_ASSIGN_OR_RETURN(blocks.outputs, split_blocks(call, call.outputs, group_size, call.output_splits, "output"));
+  }
+  return blocks;
+}
+
+void copy_to_bytes(const at::Tensor& source, std::byte* target) {
+  if (source.numel() == 0) return;
+  if (source.is_cpu() && source.is_contiguous() && !source.is_conj() && !source.is_neg()) {
+    std::memcpy(target, source.const_data_ptr(), source.nbytes());
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  over_bytes(target, source).copy_(source);
+}
+
+void copy_from_bytes(const std::byte* source, const at::Tensor& target) {
+  if (target.numel() == 0) return;
+  if (target.is_cpu() && target.is_contiguous() && !target.is_conj() && !target.is_neg()) {
+    std::memcpy(target.mutable_data_ptr(), source, target.nbytes());
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  target.copy_(over_bytes(source, target));
+}
+
+void synchronize_devices(const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors)
+    if (!tensor.is_cpu()) c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()).synchronize();
+}
+
+}  // namespace prism

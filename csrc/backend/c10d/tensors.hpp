@@ -1,0 +1,37 @@
+// Between torch's tensors and the vocabulary: element types, reductions, blocks per member, plain bytes.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/c10d/call.hpp"
+#include "core/result.hpp"
+#include "core/vocabulary.hpp"
+
+namespace prism {
+
+// kNone where the vocabulary has no such type.
+DType dtype_of(at::ScalarType type);
+at::ScalarType scalar_type(DType dtype);
+// kNone for what is no plain reduction (PREMUL_SUM).
+ReduceOp reduce_op_of(const c10d::ReduceOp& op);
+
+std::int64_t total_bytes(const std::vector<at::Tensor>& tensors);
+
+// The call's tensors as RankClient's Operation wants them: one tensor per block.
+struct Blocks {
+  std::vector<at::Tensor> inputs, outputs;
+};
+Result<Blocks> blocks_of(const Call& call, int group_size);
+
+// A tensor's elements in order, to and from contiguous memory; any strides, any device. Callable on any thread.
+void copy_to_bytes(const at::Tensor& source, std::byte* target);
+void copy_from_bytes(const std::byte* source, const at::Tensor& target);
+// Until the work queued on the tensors' devices by the calling thread is done.
+void synchronize_devices(const std::vector<at::Tensor>& tensors);
+
+}  // namespace prism

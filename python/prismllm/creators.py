@@ -1,0 +1,129 @@
+"""The creators of process group backends: ours in the place of torch's, which stay reachable for the real route.
+
+Written against torch.distributed.distributed_c10d of 2.14 and later, where every backend is a registered creator; see
+creators_before_214.py for earlier versions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+
+import torch.distributed.distributed_c10d as c10d
+
+from prismllm import takeover
+
+# Names that programs ask for. Those for an accelerator are served on the CPU where there is none.
+_ACCELERATOR_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy", "nccl4py", "xccl")
+_NAMES = ("gloo", "ucc", "mpi", *_ACCELERATOR_NAMES)
+
+_originals: dict[str, object] = {}  # name -> torch's own plugin entry
+_inits = 0  # default groups made so far: group names start again with each
+_last_default = None  # weakref to the default group's ProcessGroup
+_last_key = ""
+_last_instances: dict[str, object] = {}  # by inner backend's name, weak references
+
+
+@functools.cache
+def accelerator() -> str | None:
+    import torch
+
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return found.type if found else None
+
+
+def register(name: str) -> None:
+    """Registers our creator under `name`; torch's own is kept."""
+    backend_type = c10d.ProcessGroup.BackendType.CUSTOM
+    devices = ["cpu", "cuda"]
+    if name in _originals and (name in _ACCELERATOR_NAMES and accelerator()):
+        devices = list(c10d.Backend.backend_capability[name])
+        backend_type = c10d.Backend.backend_type_map[name]
+    elif name in _originals and name not in _ACCELERATOR_NAMES:
+        devices = list(c10d.Backend.backend_capability[name])
+    elif name == "prism" and accelerator():
+        devices = [accelerator()]
+    before = dict(c10d.Backend.default_device_backend_map)
+    # Never type GLOO: DDP's logger casts what it finds under it to ProcessGroupGloo.
+    c10d.Backend.register_backend(
+        name, functools.partial(_create, name), extended_api=True, devices=devices, _backend_type=backend_type
+    )
+    c10d.Backend.default_device_backend_map.clear()
+    c10d.Backend.default_device_backend_map.update(before)
+    # torch's flight recorder attaches a hook (17 to 29 us per operation) to what does not record itself.
+    if not accelerator() and hasattr(c10d, "_FR_SELF_RECORDING_BACKENDS"):
+        c10d._FR_SELF_RECORDING_BACKENDS.add(name)
+
+
+def take_over(capture: bool) -> None:
+    for name in _NAMES:
+        with contextlib.suppress(RuntimeError):  # named by torch, but not part of this build
+            c10d.Backend._ensure_backend_registered(name)
+        if (plugin := c10d.Backend._plugins.get(name.upper())) is not None:
+            _originals[name] = plugin
+            register(name)
+    register("prism")
+    if capture:
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL checks collectives with a Gloo group of its own; the coordinator checks them.
+        c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
+
+
+def _original(name: str):
+    if name not in _originals:
+        c10d.Backend._ensure_backend_registered(name)
+        _originals[name] = c10d.Backend._plugins[name.upper()]
+    return _originals[name]
+
+
+def _inner_name(name: str) -> str:
+    if name == "prism":
+        return "nccl" if accelerator() == "cuda" else "gloo"
+    if name in _ACCELERATOR_NAMES and not accelerator():
+        takeover.note(f"the program asked for {name}; this machine has no accelerator, so it was served on the CPU")
+        return "gloo"
+    return name
+
+
+def _create(name: str, options, backend_options=None):
+    global _inits, _last_default, _last_key
+    inner_name = _inner_name(name)
+    if not takeover.check_may_create_group():
+        return _call(_original(inner_name), options, backend_options)
+    group = options.process_group
+    if not options.global_ranks_in_group and (_last_default is None or _last_default() is not group):
+        _inits += 1
+        _last_default = weakref.ref(group)
+    scope = f"init{_inits}/" if _inits > 1 else ""
+    key = scope + options.group_id
+    if key != _last_key:
+        _last_key = key
+        _last_instances.clear()
+    # One instance per group however many devices it serves: setBackend() is keyed by type and would drop the second.
+    shared = "" if takeover.route() == "capture" else inner_name
+    if shared in _last_instances and (known := _last_instances[shared]()) is not None:
+        return known
+    backend = _make(name, key, inner_name, options, backend_options)
+    _last_instances[shared] = weakref.ref(backend)
+    return backend
+
+
+def _make(name: str, key: str, inner_name: str, options, backend_options):
+    from prismllm import _c10d
+
+    members = options.global_ranks_in_group or list(range(options.group_size))
+    if takeover.route() == "capture":
+        return _c10d.CaptureBackend(name, key, options.group_rank, members, options.timeout)
+    if options.split_from is not None and isinstance(options.split_from, _c10d.PrismBackend):
+        options.split_from = options.split_from.inner  # builtin creators assert its type
+    if inner_name != name:
+        backend_options = None  # those of another backend
+    inner = _call(_original(inner_name), options, backend_options)
+    if _last_instances:  # a second backend of the same group, for another device
+        key = f"{key}:{inner_name}"
+    return _c10d.PrismBackend(name, key, options.group_rank, members, inner)
+
+
+def _call(plugin, options, backend_options):
+    if plugin.extended_api:
+        return plugin.creator_fn(options, backend_options)
+    return plugin.creator_fn(options.store, options.group_rank, options.group_size, options.timeout)

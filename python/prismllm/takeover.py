@@ -1,0 +1,169 @@
+"""PrismLLM in the place of torch.distributed's backends, so that a program runs under `prism` without an edit.
+
+The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name) and PRISM_RECORD (a directory),
+and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload entry point does it."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+
+_route: str | None = None  # installed: real or capture
+_started = False
+_finished = False
+_owner = 0  # process that start_rank() ran in; its children are not ranks
+_notes: list[str] = []
+
+
+def notes() -> list[str]:
+    """What the user should know about this run, for example that nccl was served on the CPU."""
+    return list(_notes)
+
+
+def note(text: str) -> None:
+    if text not in _notes:
+        _notes.append(text)
+
+
+def route() -> str:
+    return _route or "real"
+
+
+def is_rank_process() -> bool:
+    """Whether this process is the rank itself, and not a child of it (a data loader's worker, a spawned rank)."""
+    return _owner in (0, os.getpid())
+
+
+def register_prism() -> None:
+    """Makes backend="prism" known, without taking over any other name."""
+    from prismllm import creators
+
+    creators.register("prism")
+
+
+def install(route: str) -> None:
+    """From now on the program's process groups are ours, whatever backend it asks for."""
+    global _route
+    if route not in ("real", "capture"):
+        raise ValueError(f"PRISM_ROUTE is '{route}'; accepted: real, capture")
+    if _route is not None:
+        if _route != route:
+            raise ValueError(f"PRISM_ROUTE is '{route}', but this process already uses '{_route}'")
+        return
+    import torch.distributed as dist
+
+    _route = route
+    if not dist.is_available():
+        return
+    from prismllm import creators, futures
+
+    creators.take_over(capture=route == "capture")
+    futures.install()
+    if route == "capture":
+        from prismllm import rendezvous
+
+        rendezvous.install()
+
+
+def start_rank() -> None:
+    """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording."""
+    global _started, _owner
+    if _started:
+        return
+    route = os.environ.get("PRISM_ROUTE") or "real"
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    install(route)
+    from prismllm import _c10d
+
+    _started, _owner = True, os.getpid()
+    os.environ["PRISM_RANK_PROCESS"] = str(_owner)
+    os.register_at_fork(after_in_child=_forget)
+    if route == "capture":
+        address = os.environ.get("PRISM_COORDINATOR")
+        if not address:
+            raise ValueError("PRISM_COORDINATOR is not set; under capture it names the coordinator's socket")
+        _c10d.connect(address, rank, world_size)
+    if directory := os.environ.get("PRISM_RECORD"):
+        os.makedirs(directory, exist_ok=True)
+        _c10d.start_recorder(
+            rank=rank,
+            world_size=world_size,
+            path=os.path.join(directory, f"rank-{rank}.prism"),
+            timed=route == "real",
+            progress_model=_progress_model(),
+            metadata=json.dumps(_metadata(route)),
+        )
+
+
+def finish_rank(error_text: str = "") -> None:
+    """Writes the recording and leaves the capture; with the program's traceback where it failed."""
+    global _finished
+    if not _started or _finished or os.getpid() != _owner:
+        return
+    _finished = True
+    from prismllm import _c10d
+
+    try:
+        _c10d.finish_recorder()
+    except Exception as failure:
+        error_text = error_text or f"the recording could not be written: {failure}"
+        raise
+    finally:
+        _c10d.finish(error_text)
+
+
+def autostart(route: str) -> None:
+    """start_rank() by `import torch`, for launchers other than ours; in a child of a rank only the take-over."""
+    if "PRISM_RANK_PROCESS" in os.environ:
+        global _owner
+        _owner = int(os.environ["PRISM_RANK_PROCESS"])
+        if _owner != os.getpid():
+            if route == "capture":
+                install(route)
+            return
+    os.environ.setdefault("PRISM_ROUTE", route)
+    start_rank()
+    atexit.register(finish_rank)
+
+
+def check_may_create_group() -> bool:
+    """Whether a process group that is being made is ours to serve. False: the program's helper processes keep torch's
+    own backend. Raises where a rank of the capture has started ranks of its own."""
+    if is_rank_process():
+        return True
+    if route() != "capture" or "torch.distributed.checkpoint._async_process_executor" in sys.modules:
+        return False
+    raise RuntimeError(
+        "prism capture: this process was started by a rank's process and makes a process group of its own. A program "
+        "that starts its ranks itself (mp.spawn, subprocess) cannot be captured: give prism the part that one rank "
+        "runs, as one would give it to torchrun."
+    )
+
+
+def _forget() -> None:
+    """In a forked child of a rank."""
+    from prismllm import _c10d
+
+    _c10d.abandon()
+
+
+def _progress_model() -> str:
+    from prismllm import creators
+
+    return "nccl" if creators.accelerator() else "gloo"
+
+
+def _metadata(route: str) -> dict:
+    import platform
+
+    import torch
+
+    return {
+        "program": list(getattr(sys, "orig_argv", sys.argv)),
+        "route": route,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "host": platform.node(),
+    }
