@@ -2,6 +2,11 @@
 //
 // A graph is immutable and may be read from any thread. Its columns are either owned vectors (from a GraphBuilder) or a
 // read-only mapping of a .prism file (from open_trace); all views stay valid as long as the graph lives.
+//
+// What is as large as the job (ranks, groups, slots) is checked when a file is opened. What is as large as its nodes is
+// checked per class and per rank before its first use, once. The accessors of such columns give views of zero length
+// where the check fails: nobody ever sees an index that is out of range. Call check_rank() before using a rank of a
+// file, or open it with Check::kAll, to get the error.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -105,6 +110,13 @@ class ExecutionGraph {
   int rank_of_peer_slot(int rank, std::uint32_t slot) const;
   TimingView timing(int rank) const;  // of zero length where the trace has none
   MemoryView memory(int rank) const;
+  // The rank's slots as a whole: slot -> group, slot -> global rank.
+  std::span<const std::uint32_t> group_slots(int rank) const;
+  std::span<const std::int32_t> peer_slots(int rank) const;
+
+  // The values of this rank's class, times and memory, checked now if they have not been; O(1) afterwards. A rank that
+  // was not recorded is in order. Errors are kCorruptFile and name file, class or rank, field, index and value.
+  Result<void> check_rank(int rank) const;
 
   const Impl& impl() const { return *impl_; }
 
@@ -112,12 +124,16 @@ class ExecutionGraph {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Opens a .prism file: maps it, checks the header and every column's place. O(header), not O(nodes).
-// `check` also validates every value (ids in range, lanes ordered, times non-negative, edges acyclic in program order);
-// without it each column's values are checked on first use of a class or rank. Errors name file, field and value.
-Result<ExecutionGraph> open_trace(const std::string& path);
-// All checks at once; what open_trace leaves for later. Also: every collective has all its members with one op, every
-// send its receive (skipped for groups with unrecorded members).
+enum class Check {
+  kHeader,  // header, place of every column, ranks, groups, slots: O(header + ranks), not O(nodes)
+  kAll,     // and validate()
+};
+// Opens a .prism file by mapping it. The file must not be shortened while the graph lives (write_trace never does; it
+// replaces files). Errors name file, field and value: kIo where the system refuses, else kCorruptFile.
+Result<ExecutionGraph> open_trace(const std::string& path, Check check = Check::kHeader);
+// Every value of every class and rank (ids in range, lanes ordered, times non-negative, no cycle in program order and
+// edges), then across ranks: every collective has all its members with one operation, reduction and root, every send
+// its receive, message peers are members of the group (the former two skipped for groups with unrecorded members).
 Result<void> validate(const ExecutionGraph& graph);
 // Writes a temporary file beside `path` and renames it: `path` is absent or complete. Fails on a full disk with kIo.
 Result<void> write_trace(const ExecutionGraph& graph, const std::string& path);

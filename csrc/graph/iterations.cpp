@@ -1,0 +1,160 @@
+#include "graph/iterations.hpp"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+
+#include "graph/repetition.hpp"
+
+namespace prism {
+namespace {
+
+enum class Detail { kWaits, kSizes, kOperations };
+
+struct Sequence {
+  std::vector<std::uint32_t> tokens, comm;  // comm: of an issue; kNoName for a wait
+  std::vector<std::int64_t> weights;
+};
+
+// Gradient and activation traffic repeats in iterations; broadcasts, barriers and objects are typical of set-up, where
+// they may repeat as well (once a layer, say).
+std::int64_t weight(Op op) {
+  const bool set_up =
+      op == Op::kBroadcast || op == Op::kBarrier || op == Op::kAllGather || op == Op::kGather || op == Op::kScatter;
+  return set_up ? 1 : 16;
+}
+
+bool communicates_on_lane(NodeKind kind) { return kind == NodeKind::kIssue || kind == NodeKind::kWait; }
+
+Sequence sequence(const RankRecord& record, Detail detail) {
+  // (start, node) of what counts, in order of time; a comm without an issue node has none to be ordered by.
+  std::vector<std::tuple<std::int64_t, std::uint32_t>> order;
+  for (std::uint32_t i = 0; i < record.nodes.size(); ++i) {
+    const auto kind = record.nodes[i].kind;
+    if (kind == NodeKind::kIssue || (kind == NodeKind::kWait && detail == Detail::kWaits))
+      order.emplace_back(record.nodes[i].start_ns, i);
+  }
+  if (detail == Detail::kWaits)
+    std::ranges::sort(order);
+  else  // comms are in issue order
+    std::ranges::sort(order, {}, [&](const auto& item) { return record.nodes[std::get<1>(item)].comm; });
+  using Key = std::tuple<int, int, int, int, int, std::int64_t, int, int, std::int64_t, std::int64_t>;
+  std::map<Key, std::uint32_t> ids;
+  Sequence result;
+  for (const auto& [start, index] : order) {
+    const auto& node = record.nodes[index];
+    Key key{-1, node.lane, 0, 0, 0, 0, 0, 0, 0, 0};
+    std::int64_t heavy = 0;
+    if (node.kind == NodeKind::kIssue) {
+      const auto& c = record.comms[node.comm];
+      const bool sizes = detail != Detail::kOperations;
+      key = {static_cast<int>(c.op),
+             node.lane,
+             static_cast<int>(c.dtype),
+             static_cast<int>(c.reduce_op),
+             c.flags,
+             c.group,
+             c.peer,
+             c.tag,
+             sizes ? c.input_bytes : 0,
+             sizes ? c.output_bytes : 0};
+      heavy = weight(c.op);
+    }
+    result.tokens.push_back(ids.try_emplace(key, static_cast<std::uint32_t>(ids.size())).first->second);
+    result.weights.push_back(heavy);
+    result.comm.push_back(node.kind == NodeKind::kIssue ? static_cast<std::uint32_t>(node.comm) : kNoName);
+  }
+  return result;
+}
+
+// Where in its first period a repetition is best cut: at the first issue that follows a wait, so that an iteration
+// waits for what it issued; else at the first issue. A cut may not cost a period.
+std::size_t cut(const Sequence& s, const Repetition& r) {
+  const auto spare = (r.end - r.begin) % r.period;
+  std::optional<std::size_t> first_issue;
+  for (auto i = r.begin; i <= r.begin + spare; ++i) {
+    if (s.comm[i] == kNoName) continue;
+    if (i == 0 || s.comm[i - 1] == kNoName) return i;
+    if (!first_issue) first_issue = i;
+  }
+  if (first_issue) return *first_issue;
+  auto i = r.begin;
+  while (i + 1 < r.end && s.comm[i] == kNoName) ++i;
+  return i;
+}
+
+}  // namespace
+
+Periods find_periods(const RankRecord& record) {
+  Periods periods;
+  periods.communicates = !record.comms.empty();
+  Sequence sequences[3];
+  std::optional<Repetition> found[3];
+  std::int64_t most = 0;
+  for (const auto detail : {Detail::kWaits, Detail::kSizes, Detail::kOperations}) {
+    const auto i = static_cast<std::size_t>(detail);
+    sequences[i] = sequence(record, detail);
+    found[i] = heaviest_repetition(sequences[i].tokens, sequences[i].weights);
+    if (found[i]) most = std::max(most, found[i]->weight);
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    if (!found[i] || found[i]->weight == 0 || found[i]->weight * 10 < most * 9) continue;
+    for (auto at = cut(sequences[i], *found[i]); at + found[i]->period <= found[i]->end; at += found[i]->period)
+      periods.first_comm.push_back(sequences[i].comm[at]);
+    break;
+  }
+  if (periods.first_comm.size() < 2) periods.first_comm.clear();
+  return periods;
+}
+
+void agree_on_iterations(std::vector<Periods>& ranks) {
+  std::size_t count = 0;
+  for (const auto& rank : ranks)
+    if (rank.communicates && (count == 0 || rank.first_comm.size() < count)) {
+      count = rank.first_comm.size();
+      if (count == 0) break;
+    }
+  for (auto& rank : ranks) {
+    if (count == 0) rank.first_comm.clear();
+    if (rank.first_comm.empty()) continue;
+    const auto repeats = rank.first_comm.size() / count;
+    const auto skip = rank.first_comm.size() - count * repeats;
+    for (std::size_t i = 0; i < count; ++i) rank.first_comm[i] = rank.first_comm[skip + i * repeats];
+    rank.first_comm.resize(count);
+  }
+}
+
+std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Periods& periods) {
+  if (periods.first_comm.empty()) return {};
+  // The latest communication that a wait waits for; most waits name theirs, those for several have it in their edges.
+  std::vector<std::int32_t> latest(record.nodes.size(), -1);
+  std::vector<std::size_t> busy(record.lanes.size(), 0);
+  for (std::size_t i = 0; i < record.nodes.size(); ++i) {
+    latest[i] = record.nodes[i].comm;
+    if (communicates_on_lane(record.nodes[i].kind)) ++busy[record.nodes[i].lane];
+  }
+  for (const auto& edge : record.edges)
+    if (record.nodes[edge.dst].kind == NodeKind::kWait)
+      latest[edge.dst] = std::max(latest[edge.dst], record.nodes[edge.src].comm);
+  const auto lane = std::ranges::max_element(busy) - busy.begin();
+  std::vector<std::uint32_t> marks;
+  auto after_last = kNoName;  // first node of the lane after its last communication
+  for (std::uint32_t i = 0; i < record.nodes.size() && marks.size() < periods.first_comm.size(); ++i) {
+    const auto& node = record.nodes[i];
+    if (node.lane != lane || node.kind == NodeKind::kTransfer) continue;
+    if (after_last == kNoName) after_last = i;
+    if (!communicates_on_lane(node.kind)) continue;
+    if (latest[i] >= static_cast<std::int32_t>(periods.first_comm[marks.size()])) marks.push_back(after_last);
+    after_last = kNoName;
+  }
+  const bool ascending = std::ranges::adjacent_find(marks, std::greater_equal<>()) == marks.end();
+  if (!ascending || marks.size() != periods.first_comm.size()) return {};
+  return marks;
+}
+
+std::vector<std::uint32_t> find_iterations(const RankRecord& record) {
+  return iteration_marks(record, find_periods(record));
+}
+
+}  // namespace prism

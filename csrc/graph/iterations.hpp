@@ -1,0 +1,26 @@
+// Training iterations found by periodicity of the communication structure, and agreed between the ranks of a job.
+#pragma once
+#include "graph/builder.hpp"
+
+namespace prism {
+
+// The repetitions of one rank: the first communication (index into comms) of each, ascending. Fewer than two is none.
+struct Periods {
+  std::vector<std::uint32_t> first_comm;
+  bool communicates = false;  // a rank without communication has no say in an agreement
+};
+
+// The heaviest repetition in the rank's sequence of communications; set-up before it and another ending after it are
+// left out. What tells tokens apart, finest first, as long as the finer ones explain nearly as much of the run:
+// communications and waits in order of time; communications with sizes; communications without sizes (MoE).
+Periods find_periods(const RankRecord& record);
+
+// Gives all ranks the same number of iterations: the smallest that a rank found. A rank that found m times as many
+// repeats m times in an iteration (one all-reduce per equal bucket, say); a remainder is set-up that looks alike. When
+// a rank that communicates found none, none has iterations.
+void agree_on_iterations(std::vector<Periods>& ranks);
+
+// First node of each iteration: on the lane that communicates most, what follows the last communication before it.
+std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Periods& periods);
+
+}  // namespace prism
