@@ -1,8 +1,8 @@
 """A small GPT trained with tensor x pipeline x data parallelism, written by hand on torch.distributed.
 
 Byte-level language model on examples/data/lighthouse.txt. Ranks form a grid pipeline x data x tensor with the tensor
-ranks adjacent. Within a layer, attention heads and MLP columns are split over the tensor group (two all-reduces forward,
-two backward); layers are split over pipeline stages, which run a 1F1B schedule over batched sends and receives; the
+ranks adjacent. Within a layer, attention heads and MLP columns are split over the tensor group (two all-reduces
+forward, two backward); layers are split over pipeline stages, which run 1F1B over batched sends and receives; the
 gradients of each layer are all-reduced over the data group while the backward pass of earlier layers still runs.
 
 Weights and batches depend on neither the grid nor the rank, so every layout trains the same model: the losses agree to
@@ -125,7 +125,7 @@ class Stage(nn.Module):
 
 
 class GradientAllReduce:
-    """Averages gradients over the data group: one asynchronous all-reduce a layer, issued as its gradients get ready."""
+    """Averages gradients over the data group: one asynchronous all-reduce a layer, as soon as it is ready."""
 
     def __init__(self, stage, grid):
         self.grid, self.armed, self.pending = grid, False, []
@@ -147,7 +147,7 @@ class GradientAllReduce:
     def finish(self):
         for bucket, flat, work in self.pending:
             work.wait()
-            for p, grad in zip(bucket, flat.split([p.numel() for p in bucket])):
+            for p, grad in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
                 p.grad.copy_(grad.view_as(p) / self.grid.dp)
         self.pending, self.armed = [], False
 
