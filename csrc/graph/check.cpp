@@ -77,6 +77,7 @@ std::optional<std::uint32_t> node_in_cycle(const ClassView& v) {
   const std::uint32_t none = kNoName;
   std::vector<std::uint32_t> next(nodes, none), last(v.lane_name.size(), none), incoming(nodes, 0);
   for (std::uint32_t i = 0; i < nodes; ++i) {
+    if (v.node_kind[i] == static_cast<std::uint8_t>(NodeKind::kTransfer)) continue;  // not in lane order
     auto& previous = last[v.node_lane[i]];
     if (previous != none) {
       next[previous] = i;
