@@ -46,7 +46,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
 
-        graph = merge_run(folder.fragments, trace, world_size, result.notes)
+        graph = merge_run(folder.fragments, trace, result.notes)
         return {
             "ranks": world_size,
             "classes": graph.class_count,

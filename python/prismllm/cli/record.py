@@ -23,11 +23,18 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     `prism export DIR` then read that folder as they read a trace."""
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
-        from prismllm.cli.fragments import iterations, merge_run
+        from prismllm.cli.fragments import merge_run
+        from prismllm.cli.iterations import iteration_times
+        from prismllm.trace import Trace
 
-        graph = merge_run(folder.fragments, trace, world_size, result.notes)
-        return {"ranks": world_size, "wall_s": result.wall_s, "iterations": iterations(graph), "trace": trace,
-                "notes": result.notes}  # fmt: skip
+        graph = merge_run(folder.fragments, trace, result.notes)
+        return {
+            "ranks": world_size,
+            "wall_s": result.wall_s,
+            "iterations": iteration_times(Trace(graph)),
+            "trace": trace,
+            "notes": result.notes,
+        }
 
     summary = run_program(output, log_dir, trace, merge, route="real", world_size=world_size, program=program,
                           ranks_per_node=ranks_per_node, backend=backend)  # fmt: skip

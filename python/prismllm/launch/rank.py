@@ -56,10 +56,17 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     status = RunFolder(options.run_dir).rank_status(rank)
     from prismllm import takeover
 
-    code, error = _run_program(options, takeover)
+    ended: dict = {}
+    try:
+        takeover.start_rank()
+    except Exception as failure:
+        code, error = 1, _traceback(failure)
+        ended["internal"] = True
+    else:
+        code, error = _run_program(options)
     if error is None and code != 0:
         error = f"exited with code {code}"
-    ended = {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
+    ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
     if error is not None:  # first of all: peers may wait for this rank
         write_status(status, **ended)
         takeover.finish_rank(error)
@@ -78,10 +85,9 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     return code
 
 
-def _run_program(options: LaunchOptions, takeover) -> tuple[int, str | None]:
+def _run_program(options: LaunchOptions) -> tuple[int, str | None]:
     """(exit code, traceback if there is one)."""
     try:
-        takeover.start_rank()
         options.program.run()
     except SystemExit as leave:
         if leave.code is None or isinstance(leave.code, int):

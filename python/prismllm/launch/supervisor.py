@@ -78,8 +78,9 @@ class _Run:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             handler = self.interrupt if number != signal.SIGCHLD else lambda *_: None
             stack.callback(signal.signal, number, signal.signal(number, handler))
-        self.logs = LogFollower(options.log_dir)
-        stack.callback(self.logs.finish)
+        if show_output:
+            self.logs = LogFollower(options.log_dir)
+            stack.callback(self.logs.finish)
         stack.callback(kill_below, os.getpid(), spare)
         with open(os.path.join(folder.logs, "zygote.err"), "wb") as errors:
             self.zygote = subprocess.Popen(

@@ -43,13 +43,12 @@ def accelerator_visible() -> bool:
 
 
 def warm_torch() -> None:
-    """Imports torch and what it imports lazily, and takes one optimizer step; its random state is left as found."""
+    """Imports torch and what it imports lazily, and takes one optimizer step."""
     import torch
 
     for module in _LAZY:
         with contextlib.suppress(ImportError):  # absent in this version of torch
             importlib.import_module(module)
-    state = torch.random.get_rng_state()
     layer = torch.nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1), torch.optim.AdamW(layer.parameters())]
     if accelerator_visible():  # after a backward here, backward in the children would raise
@@ -60,7 +59,6 @@ def warm_torch() -> None:
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    torch.random.set_rng_state(state)
 
 
 def preload(program: Program, skip: frozenset[str]) -> list[str]:
@@ -79,7 +77,8 @@ def preload(program: Program, skip: frozenset[str]) -> list[str]:
 
 
 def reseed() -> None:
-    """In a forked rank: random generators that a fresh process would have seeded from the system."""
+    """In a forked rank: the random generators that a fresh process seeds from the system, torch's among them."""
     random.seed()
+    sys.modules["torch"].random.default_generator.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()

@@ -151,12 +151,15 @@ def main() -> None:
     become_subreaper()
     control = socket.socket(fileno=int(control_fd))
     options = LaunchOptions.load(path)
+    from prismllm import takeover
+
     begin = time.monotonic()
     gc.disable()  # a collection before the fork leaves holes whose pages the children then copy
     try:
         warm_torch()
         if len(thread_names()) > 1:
             raise NotSingleThreaded("torch")
+        takeover.install(options.route)
         preloaded = preload(options.program, frozenset(skip))
     except NotSingleThreaded as reason:
         if reason.module in ("torch", *skip):

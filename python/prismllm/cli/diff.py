@@ -1,0 +1,32 @@
+"""prism diff: are two traces equal?"""
+
+from __future__ import annotations
+
+import click
+
+from prismllm.cli.common import Output, common_options, wrong_use
+from prismllm.cli.fragments import TraceFile
+
+
+@click.command("diff", epilog="Example: prism diff slots1.prism slots8.prism")
+@click.argument("a", type=TraceFile())
+@click.argument("b", type=TraceFile())
+@click.option("--timing", is_flag=True, help="Compare times and memory, too.")
+@common_options
+def command(output: Output, a: str, b: str, timing: bool) -> int:
+    """Compare traces A and B. Exit code 0: equal; 1: different, and the first difference is printed."""
+    from prismllm.trace import diff, load
+
+    with wrong_use("diff"):
+        equal, first = diff(load(a), load(b), timing)
+    output.result({"equal": equal, "first_difference": first})
+    if not output.quiet:
+        print("equal" if equal else _in_words(first), file=output.stream)
+    return 0 if equal else 1
+
+
+def _in_words(first: dict) -> str:
+    where = "the job" if first["rank"] is None else f"rank {first['rank']}"
+    if first["node"] is not None:
+        where += f", node {first['node']}"
+    return f"different in {where}: {first['field']} is {first['a']} in A and {first['b']} in B"

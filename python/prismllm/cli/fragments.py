@@ -1,0 +1,54 @@
+"""From the fragments that ranks leave behind (one file each) to one trace; traces as arguments of commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import click
+
+_FRAGMENT = re.compile(r"rank-(\d+)\.prism$")
+
+
+def fragments_in(folder: str) -> list[str]:
+    """The fragments in a folder, in rank order."""
+    found = {int(match[1]): name for name in os.listdir(folder) if (match := _FRAGMENT.match(name))}
+    return [os.path.join(folder, found[rank]) for rank in sorted(found)]
+
+
+def merge_run(folder: str, output: str, notes: list[str] | None = None):
+    """Joins the fragments of one run, one of every rank, and writes them to `output`; returns the graph."""
+    from prismllm import _graph
+
+    paths = fragments_in(folder)
+    if not paths:
+        raise ValueError(f"'{folder}' holds no recording (rank-0.prism and so on)")
+    first = _graph.open(paths[0])
+    if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in paths}):
+        raise ValueError(f"'{folder}' lacks the recordings of ranks {missing} of {first.world_size}")
+    metadata = json.loads(first.metadata_json) | ({"notes": notes} if notes else {})
+    graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata))
+    _graph.write(graph, output)
+    return graph
+
+
+class TraceFile(click.ParamType):
+    """A .prism file, or the folder that PRISM_RECORD named under torchrun: its fragments become DIR/trace.prism."""
+
+    name = "TRACE"
+
+    def convert(self, value, param, ctx):
+        if not os.path.exists(value):
+            self.fail(f"there is no trace '{value}'")
+        if not os.path.isdir(value):
+            return value
+        merged = os.path.join(value, "trace.prism")
+        try:
+            paths = fragments_in(value)
+            newest = max(map(os.path.getmtime, paths), default=float("inf"))
+            if not os.path.exists(merged) or os.path.getmtime(merged) < newest:
+                merge_run(value, merged)
+        except (ValueError, OSError) as reason:
+            self.fail(str(reason))
+        return merged

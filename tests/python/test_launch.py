@@ -1,0 +1,202 @@
+"""A rank under prism cannot tell that it was forked from a warm process instead of started by torchrun."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+IDENTITY = """
+import json, os, sys
+names = sorted(k for k in os.environ if k in {names})
+print("IDENTITY " + json.dumps(dict(environment={{k: os.environ[k] for k in names}}, argv=sys.argv, name=__name__,
+      file=os.path.abspath(__file__), path=sys.path[0], main=sys.modules["__main__"].__file__ == __file__,
+      spec=__spec__ and __spec__.name)), flush=True)
+"""
+RANK_VARIABLES = [
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK"),
+    *("ROLE_NAME", "ROLE_WORLD_SIZE", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+]
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Writes a program and returns its path."""
+
+    def write(text, name="program.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def record(run_prism):
+    """`prism record -n N PROGRAM`, which must succeed; returns what the program printed, without rank prefixes."""
+
+    def run(n, *arguments, **options):
+        done = run_prism("record", "--quiet", "-n", n, *arguments, **options)
+        assert done.returncode == 0, done.stderr
+        return [re.sub(r"^\[\d+\] ", "", line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+def identities(lines):
+    found = [json.loads(line.split(" ", 1)[1]) for line in lines if line.startswith("IDENTITY ")]
+    return sorted(found, key=lambda one: int(one["environment"]["RANK"]))
+
+
+def test_environment_arguments_and_main_module_are_those_that_torchrun_gives(program, record, tmp_path):
+    path = program(IDENTITY.format(names=RANK_VARIABLES), "folder/program.py")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
+    options = {"cwd": tmp_path, "env": environment}
+    done = subprocess.run(
+        [*torchrun, "folder/program.py", "--lr", "1"], capture_output=True, text=True, timeout=120, **options
+    )
+    expected = identities(done.stdout.splitlines())
+    assert len(expected) == 2, done.stderr
+    assert identities(record(2, "folder/program.py", "--lr", "1", **options)) == expected
+    assert expected[0]["path"] == str(path.parent)
+
+
+def test_a_module_is_run_as_python_m_runs_it(program, record, tmp_path):
+    program(IDENTITY.format(names=["RANK"]), "package/train.py")
+    environment = os.environ | {"RANK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "package.train", "x"], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert identities(record(1, "-m", "package.train", "x")) == identities(done.stdout.splitlines())
+
+
+def test_ranks_of_several_nodes_are_numbered_node_by_node(program, record):
+    path = program(
+        "import os; e = os.environ; print(e['RANK'], e['GROUP_RANK'], e['LOCAL_RANK'], e['LOCAL_WORLD_SIZE'])"
+    )
+    assert sorted(record(4, "--nproc-per-node", 2, path)) == ["0 0 0 2", "1 0 1 2", "2 1 0 2", "3 1 1 2"]
+
+
+def test_threads_and_exit_handlers_of_the_program_run_in_order_before_the_rank_ends(program, record):
+    path = program("""
+import atexit, threading
+ended = threading.Event()
+atexit.register(lambda: print("first registered, last to run"))
+atexit.register(lambda: print("exit handler, the thread has ended:", ended.is_set()))
+released = threading.Event()
+def work():
+    released.wait()
+    print("thread"); ended.set()
+threading.Thread(target=work).start()
+released.set()
+print("main ends")
+""")
+    lines = record(1, path)
+    assert lines.index("exit handler, the thread has ended: True") > lines.index("thread")
+    assert lines[-1] == "first registered, last to run"
+
+
+def test_multiprocessing_works_inside_ranks_by_fork_and_by_spawn(program, record):
+    path = program("""
+import multiprocessing, os
+def square(x):
+    return x * x
+if __name__ == "__main__":
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(method, pool.map(square, range(4)))
+""")
+    assert sorted(record(2, path)) == ["fork [0, 1, 4, 9]"] * 2 + ["spawn [0, 1, 4, 9]"] * 2
+
+
+def test_loader_workers_deliver_every_sample(program, record):
+    path = program("""
+from torch.utils.data import DataLoader
+if __name__ == "__main__":
+    print(sum(int(x.sum()) for x in DataLoader(list(range(100)), batch_size=10, num_workers=2)))
+""")
+    assert record(2, path) == ["4950", "4950"]
+
+
+def test_random_generators_start_as_in_a_fresh_process(program, record):
+    text = """
+import random, numpy, torch
+print("torch", torch.initial_seed(), torch.rand(3).tolist())
+print("random", random.random())
+print("numpy", numpy.random.rand())
+"""
+    lines = record(3, program(text))
+    for generator in ("torch", "random", "numpy"):  # seeded by the system, each its own
+        assert len({line for line in lines if line.startswith(generator)}) == 3
+
+
+def test_modules_of_the_user_are_imported_by_each_rank_and_not_before_it_exists(program, record):
+    program("import os\nrank = int(os.environ['RANK'])\n", "settings.py")
+    path = program("import settings\nprint(settings.rank)")
+    assert sorted(record(3, path)) == ["0", "1", "2"]
+
+
+def test_a_users_module_named_like_an_installed_package_wins_as_it_does_in_python(program, record):
+    program("name = 'mine'", "plotly.py")
+    path = program("import plotly\nprint(plotly.name)")
+    assert record(1, path) == ["mine"]
+
+
+def test_ranks_hold_no_descriptors_of_the_launcher_and_read_an_empty_input(program, record):
+    path = program("""
+import os, sys
+names = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+links = [os.readlink(name) for name in names if os.path.islink(name)]
+print([link for link in links if link.startswith(("pipe:", "socket:"))], repr(sys.stdin.read()))
+""")
+    assert record(2, path) == ["[] ''"] * 2
+
+
+def test_a_package_that_starts_a_thread_when_imported_is_left_to_the_ranks(tmp_path):
+    """In a process of its own, with a folder that counts as installed."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "restless.py").write_text(
+        "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+    )
+    (tmp_path / "train.py").write_text("try:\n    import restless, json\nexcept ImportError:\n    pass\n")
+    code = f"""
+import site, sys
+sys.path.append({str(tmp_path / "site")!r}); site.getsitepackages = lambda: [{str(tmp_path / "site")!r}]
+from prismllm.launch.program import Program
+from prismllm.launch.warm import NotSingleThreaded, preload
+program = Program({str(tmp_path / "train.py")!r})
+print(preload(program, frozenset(["restless"])), "restless" in sys.modules)
+try:
+    preload(program, frozenset())
+except NotSingleThreaded as reason:
+    print(reason.module)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["['json'] False", "restless"], done.stderr
+
+
+def test_output_is_marked_with_ranks_only_where_several_print(program, run_prism):
+    quiet = ("record", "--quiet", "-n", 2)
+    one = program("import os\nif os.environ['RANK'] == '1': print('only me'); print('twice')")
+    assert run_prism(*quiet, one).stdout == "only me\ntwice\n"
+    both = program("""
+import torch.distributed as dist
+dist.init_process_group("gloo")
+for turn in range(2):
+    if turn == dist.get_rank():
+        print("hello\\nagain")
+    dist.barrier()
+""")
+    assert run_prism(*quiet, both).stdout.splitlines() == ["hello", "again", "[1] hello", "[1] again"]
+
+
+def test_log_dir_keeps_each_ranks_output_apart(program, run_prism, tmp_path):
+    path = program("import os, sys; print('out', os.environ['RANK']); print('err', file=sys.stderr)")
+    done = run_prism("record", "--quiet", "-n", 2, "--log-dir", "logs", path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (tmp_path / "logs" / "rank1.out").read_text() == "out 1\n"
+    assert (tmp_path / "logs" / "rank0.err").read_text() == "err\n"
