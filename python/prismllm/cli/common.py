@@ -62,6 +62,11 @@ class Output:
         """For people: standard output, unless that is promised to JSON."""
         return sys.stderr if self.json_path == "-" else sys.stdout
 
+    @property
+    def program_stream(self):
+        """For what programs print, None: where it would go anyway."""
+        return sys.stderr if self.json_path == "-" else None
+
     def console(self):
         from rich.console import Console
 

@@ -66,7 +66,7 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
     launch_options = LaunchOptions(run_dir=given, log_dir=logs, environment=environment, **options)
     try:
         with _progress(output, launch_options.world_size) as on_event:
-            result = launch(launch_options, on_event, show_output=log_dir is None)
+            result = launch(launch_options, on_event, show_output=log_dir is None, out=output.program_stream)
         output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
         summary = merge(folder, result)
     except LaunchError as failure:

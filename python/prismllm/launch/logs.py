@@ -10,15 +10,16 @@ import ctypes
 import os
 import struct
 import sys
+from typing import TextIO
 
 _IN_MODIFY = 0x2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LogFollower:
-    def __init__(self, folder: str, out=None, err=None):
+    def __init__(self, folder: str, out: TextIO | None = None):
         self.folder = folder
-        self.targets = {".out": out, ".err": err}  # None: the current sys.stdout and sys.stderr
+        self.out = out  # None: the current sys.stdout, which a progress bar may have replaced
         self.files: dict[str, _LogFile] = {}
         self.only_rank: int | None = None  # who has printed so far, while that is one rank
         self.several = False
@@ -60,7 +61,7 @@ class LogFollower:
 
     def _forward_file(self, name: str) -> None:
         stem, suffix = os.path.splitext(name)
-        if suffix not in self.targets or not stem.startswith("rank"):
+        if suffix not in (".out", ".err") or not stem.startswith("rank"):
             return
         if name not in self.files:
             self.files[name] = _LogFile(os.path.join(self.folder, name), int(stem[4:]), suffix)
@@ -85,7 +86,7 @@ class LogFollower:
         self._target(file).write("".join(f"[{file.rank}] {line}" for line in lines.splitlines(keepends=True)))
 
     def _target(self, file: _LogFile):
-        return self.targets[file.suffix] or (sys.stdout if file.suffix == ".out" else sys.stderr)
+        return sys.stderr if file.suffix == ".err" else self.out or sys.stdout
 
 
 class _LogFile:

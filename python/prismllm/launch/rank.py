@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -69,7 +70,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
     if error is not None:  # first of all: peers may wait for this rank
         write_status(status, **ended)
-        takeover.finish_rank(error)
+        with contextlib.suppress(Exception):  # the error above comes first
+            takeover.finish_rank(error)
     threading._shutdown()
     atexit._run_exitfuncs()
     if error is None:

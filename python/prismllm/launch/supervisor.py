@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TextIO
 
 from prismllm.launch.logs import LogFollower
 from prismllm.launch.options import LaunchOptions, RunFolder, read_status
@@ -39,13 +40,13 @@ class LaunchResult:
 
 
 def launch(options: LaunchOptions, on_event: Callable[[dict], None] = lambda event: None,
-           show_output: bool = True) -> LaunchResult:  # fmt: skip
-    """Runs all ranks to their end. Raises LaunchError, after everything has been ended, if the run does not succeed.
+           show_output: bool = True, out: TextIO | None = None) -> LaunchResult:  # fmt: skip
+    """Runs all ranks to their end; what they print goes to our standard output (or `out`) and error. Raises LaunchError, after everything has been ended, if the run does not succeed.
     To be called on the main thread of a process that has no other business with its children."""
     folder = RunFolder(options.run_dir)
     _raise_limits(options.world_size)
     with contextlib.ExitStack() as stack:
-        run = _Run(options, folder, on_event, show_output, stack)
+        run = _Run(options, folder, on_event, show_output, out, stack)
         run.until_end()
     return run.result()
 
@@ -59,7 +60,7 @@ def _raise_limits(world_size: int) -> None:
 
 
 class _Run:
-    def __init__(self, options, folder, on_event, show_output, stack):
+    def __init__(self, options, folder, on_event, show_output, out, stack):
         self.options, self.folder, self.on_event = options, folder, on_event
         self.exits: list[Exit] = []
         self.outcome = LaunchResult()
@@ -79,7 +80,7 @@ class _Run:
             handler = self.interrupt if number != signal.SIGCHLD else lambda *_: None
             stack.callback(signal.signal, number, signal.signal(number, handler))
         if show_output:
-            self.logs = LogFollower(options.log_dir)
+            self.logs = LogFollower(options.log_dir, out)
             stack.callback(self.logs.finish)
         stack.callback(kill_below, os.getpid(), spare)
         with open(os.path.join(folder.logs, "zygote.err"), "wb") as errors:
