@@ -39,10 +39,15 @@ class LaunchResult:
     notes: list[str] = field(default_factory=list)  # of the ranks, each once
 
 
-def launch(options: LaunchOptions, on_event: Callable[[dict], None] = lambda event: None,
-           show_output: bool = True, out: TextIO | None = None) -> LaunchResult:  # fmt: skip
-    """Runs all ranks to their end; what they print goes to our standard output (or `out`) and error. Raises LaunchError, after everything has been ended, if the run does not succeed.
-    To be called on the main thread of a process that has no other business with its children."""
+def launch(
+    options: LaunchOptions,
+    on_event: Callable[[dict], None] = lambda event: None,
+    show_output: bool = True,
+    out: TextIO | None = None,
+) -> LaunchResult:
+    """Runs all ranks to their end; what they print goes to standard output (or `out`) and standard error. Raises
+    LaunchError, after everything has been ended, if the run does not succeed. To be called on the main thread of a
+    process that has no other business with its children."""
     folder = RunFolder(options.run_dir)
     _raise_limits(options.world_size)
     with contextlib.ExitStack() as stack:
