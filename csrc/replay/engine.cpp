@@ -1,0 +1,262 @@
+#include "replay/engine.hpp"
+
+#include <algorithm>
+
+namespace prism::engine {
+
+Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& service)
+    : timelines(job.ranks.size()),
+      transfer_start_ns(job.entries, kUnset),
+      job_(job),
+      durations_(durations),
+      service_(service),
+      taken_up_ns_(job.entries, kUnset),
+      next_in_queue_(job.entries, kNone),
+      lanes_(job.lanes),
+      queues_(job.queues, Queue{.idle_workers = job.model.workers}),
+      mailboxes_(job.mailboxes) {
+  for (const Collective& collective : job.collectives) still_missing_.push_back(collective.recorded);
+}
+
+Result<void> Engine::run() {
+  start_lanes();
+  while (!events_.empty()) {
+    Event event = events_.top();
+    events_.pop();
+    if (event.kind == Kind::kIssued)
+      issued(event.rank, event.index, event.at_ns);
+    else
+      transfer_ended(event.index, event.at_ns);
+    resume_lanes(event.rank);
+  }
+  for (const Lane& lane : lanes_)
+    if (lane.node != kNone) return explain_deadlock();
+  return {};
+}
+
+// ---- lanes
+
+// A lane starts where the record has its first node; where clocks cannot be compared each rank starts at 0.
+void Engine::start_lanes() {
+  const ExecutionGraph& graph = *job_.graph;
+  bool same_clock = graph.timed() && one_clock(graph);
+  std::vector<std::int64_t> first(job_.ranks.size(), INT64_MAX);  // of each rank
+  for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
+    if (job_.ranks[r].cls < 0) continue;
+    for (std::uint32_t node : job_.classes[static_cast<std::size_t>(job_.ranks[r].cls)].lane_first)
+      if (node != kNone) first[r] = std::min(first[r], graph.timing(static_cast<int>(r)).start_ns[node]);
+  }
+  std::int64_t job_start = *std::min_element(first.begin(), first.end());
+  for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
+    if (job_.ranks[r].cls < 0) continue;
+    int rank = static_cast<int>(r);
+    const ClassPlan& plan = job_.plan(rank);
+    std::size_t nodes = plan.next_on_lane.size();
+    timelines[r].start_ns.assign(nodes, kUnset);
+    timelines[r].duration_ns.assign(nodes, 0);
+    for (std::uint32_t l = 0; l < plan.lane_first.size(); ++l) {
+      std::uint32_t node = plan.lane_first[l];
+      Lane& lane = lanes_[job_.ranks[r].lane_base + l];
+      lane.node = node;
+      if (node != kNone && plan.in[node].empty())
+        lane.free_ns = graph.timing(rank).start_ns[node] - (same_clock ? job_start : first[r]);
+      resumed_.push_back(l);
+    }
+    resume_lanes(rank);
+  }
+}
+
+std::int64_t Engine::end_of(int rank, std::uint32_t node) const {
+  const auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  return timeline.start_ns[node] == kUnset || timeline.duration_ns[node] < 0
+             ? kUnset
+             : timeline.start_ns[node] + timeline.duration_ns[node];
+}
+
+// What the record has between the end of the last transfer waited for and the end of the wait; all of it where nothing
+// had to be waited for.
+std::int64_t Engine::wake_up_ns(int rank, std::uint32_t node) const {
+  if (!job_.graph->timed()) return 0;
+  TimingView timing = job_.graph->timing(rank);
+  std::int64_t last = timing.start_ns[node];
+  for (std::uint32_t source : job_.plan(rank).in[node])
+    last = std::max(last, timing.start_ns[source] + timing.duration_ns[source]);
+  return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
+}
+
+void Engine::resume_lanes(int rank) {
+  while (!resumed_.empty()) {
+    std::uint32_t lane = resumed_.back();
+    resumed_.pop_back();
+    advance(rank, lane);
+  }
+}
+
+// Executes the lane's nodes until it has to wait for an event.
+void Engine::advance(int rank, std::uint32_t index) {
+  const ClassView& view = job_.view(rank);
+  const ClassPlan& plan = job_.plan(rank);
+  auto durations = durations_[rank];
+  auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+  while (lane.node != kNone) {
+    std::uint32_t node = lane.node;
+    std::int64_t ready = lane.free_ns;
+    lane.blocked_on = 0;
+    for (std::uint32_t source : plan.in[node]) {
+      std::int64_t end = end_of(rank, source);
+      if (end == kUnset) ++lane.blocked_on;
+      ready = std::max(ready, end);
+    }
+    if (lane.blocked_on > 0) return;
+    auto kind = static_cast<NodeKind>(view.node_kind[node]);
+    if (kind == NodeKind::kWait) {
+      timeline.start_ns[node] = lane.free_ns;
+      end_node(rank, index, node, ready + wake_up_ns(rank, node));
+    } else if (kind == NodeKind::kCompute) {
+      timeline.start_ns[node] = ready;
+      end_node(rank, index, node, ready + durations[node]);
+    } else {
+      timeline.start_ns[node] = ready;
+      timeline.duration_ns[node] = -1;  // in progress
+      events_.push({ready + durations[node], rank, Kind::kIssued, index});
+      return;
+    }
+  }
+}
+
+void Engine::end_node(int rank, std::uint32_t index, std::uint32_t node, std::int64_t at_ns) {
+  auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
+  Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+  lane.free_ns = at_ns;
+  lane.node = job_.plan(rank).next_on_lane[node];
+  source_ended(rank, node);
+}
+
+void Engine::source_ended(int rank, std::uint32_t node) {
+  const ClassView& view = job_.view(rank);
+  for (std::uint32_t target : job_.plan(rank).out[node]) {
+    std::uint16_t index = view.node_lane[target];
+    Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+    if (lane.node == target && lane.blocked_on > 0 && --lane.blocked_on == 0) resumed_.push_back(index);
+  }
+}
+
+void Engine::issued(int rank, std::uint32_t index, std::int64_t at_ns) {
+  const RankPlan& plan = job_.ranks[static_cast<std::size_t>(rank)];
+  const ClassView& view = job_.view(rank);
+  std::uint32_t node = lanes_[plan.lane_base + index].node;
+  end_node(rank, index, node, at_ns);
+  for (std::uint32_t target : job_.plan(rank).out[node])
+    if (static_cast<NodeKind>(view.node_kind[target]) == NodeKind::kTransfer)
+      enqueue(plan.entry_base + static_cast<std::uint32_t>(view.node_comm[target]), at_ns);
+  resumed_.push_back(index);
+}
+
+// ---- communications
+
+Engine::Queue& Engine::queue_of(std::uint32_t entry) {
+  int rank = job_.entry_rank[entry];
+  return queues_[job_.ranks[static_cast<std::size_t>(rank)].queue_base +
+                 job_.view(rank).comm_group[job_.comm_of(entry)]];
+}
+
+void Engine::enqueue(std::uint32_t entry, std::int64_t at_ns) {
+  auto& timeline = timelines[static_cast<std::size_t>(job_.entry_rank[entry])];
+  std::uint32_t node = job_.transfer_node(entry);
+  if (timeline.start_ns[node] != kUnset) return;  // a second edge from an issue
+  timeline.start_ns[node] = at_ns;
+  timeline.duration_ns[node] = -1;
+  if (is_point_to_point(job_.op(entry))) return post_message(entry, at_ns);
+  if (job_.model.workers == 0) return taken_up(entry, at_ns);
+  Queue& queue = queue_of(entry);
+  if (queue.idle_workers > 0) {
+    --queue.idle_workers;
+    return taken_up(entry, at_ns);
+  }
+  (queue.head == kNone ? queue.head : next_in_queue_[queue.tail]) = entry;
+  queue.tail = entry;
+}
+
+void Engine::taken_up(std::uint32_t entry, std::int64_t at_ns) {
+  taken_up_ns_[entry] = at_ns;
+  const Collective& collective = job_.collectives[job_.meets[entry]];
+  std::uint32_t missing = --still_missing_[job_.meets[entry]];
+  StartRule rule = job_.model.rule(collective.op);
+  if (rule != StartRule::kLastMember) {
+    std::uint32_t root = static_cast<std::uint32_t>(collective.root);
+    return join_tree(collective, (job_.entry_member[entry] + collective.size - root) % collective.size, at_ns);
+  }
+  if (missing > 0) return;
+  for (std::uint32_t m = 0; m < collective.size; ++m)
+    if (std::uint32_t other = job_.member_entry[collective.member_base + m]; is_entry(other))
+      start_transfer(other, at_ns);
+}
+
+// `member`, counted from the root, has come: it may be what its parent, itself, and all behind it lacked.
+void Engine::join_tree(const Collective& collective, std::uint32_t member, std::int64_t at_ns) {
+  Tree tree{job_.model.rule(collective.op), collective.size};
+  auto entry = [&](std::uint32_t v) { return job_.entry_at(collective, v); };
+  auto has_data = [&](std::uint32_t v) {
+    while (v != 0 && has_come(entry(v))) v = tree.parent(v);
+    return v == 0 && has_come(entry(0));
+  };
+  auto start_if_ready = [&](std::uint32_t v) {
+    if (!is_entry(entry(v)) || !has_come(entry(v)) || transfer_start_ns[entry(v)] != kUnset) return;
+    bool ready = has_data(v);
+    if (v == 0 && tree.rule == StartRule::kStar)
+      ready = still_missing_[job_.meets[entry(v)]] == 0;
+    else if (ready)
+      tree.children(v, [&](std::uint32_t child) { ready = ready && has_come(entry(child)); });
+    if (ready) start_transfer(entry(v), at_ns);
+  };
+  if (member != 0) start_if_ready(tree.parent(member));
+  if (!has_data(member)) return;
+  std::vector<std::uint32_t> reached{member};
+  while (!reached.empty()) {
+    std::uint32_t v = reached.back();
+    reached.pop_back();
+    start_if_ready(v);
+    tree.children(v, [&](std::uint32_t child) {
+      if (has_come(entry(child))) reached.push_back(child);
+    });
+  }
+}
+
+void Engine::post_message(std::uint32_t entry, std::int64_t at_ns) {
+  taken_up_ns_[entry] = at_ns;
+  int peer = job_.peer(entry);
+  if (peer >= 0 && job_.ranks[static_cast<std::size_t>(peer)].cls < 0) return start_transfer(entry, at_ns);
+  Mailbox& mailbox = mailboxes_[job_.meets[entry]];
+  bool sends = job_.op(entry) == Op::kSend;
+  Message message{entry, sends ? job_.entry_rank[entry] : peer};
+  if (auto other = sends ? mailbox.post_send(message) : mailbox.post_receive(message)) {
+    start_transfer(other->entry, at_ns);
+    start_transfer(entry, at_ns);
+  }
+}
+
+void Engine::start_transfer(std::uint32_t entry, std::int64_t at_ns) {
+  transfer_start_ns[entry] = at_ns;
+  events_.push({at_ns + service_.duration_ns[entry], job_.entry_rank[entry], Kind::kTransferEnd, entry});
+}
+
+void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
+  int rank = job_.entry_rank[entry];
+  std::uint32_t node = job_.transfer_node(entry);
+  auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
+  source_ended(rank, node);
+  if (job_.model.workers == 0 || is_point_to_point(job_.op(entry))) return;
+  Queue& queue = queue_of(entry);
+  if (queue.head == kNone) {
+    ++queue.idle_workers;
+    return;
+  }
+  std::uint32_t next = queue.head;
+  queue.head = next_in_queue_[next];
+  taken_up(next, at_ns);
+}
+
+}  // namespace prism::engine

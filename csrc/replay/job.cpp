@@ -1,0 +1,205 @@
+#include "replay/job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+namespace prism::engine {
+
+Adjacency adjacency(std::size_t nodes, std::span<const std::uint32_t> from, std::span<const std::uint32_t> to) {
+  Adjacency result{std::vector<std::uint32_t>(nodes + 1, 0), std::vector<std::uint32_t>(to.size())};
+  for (std::uint32_t node : from) ++result.first[node + 1];
+  for (std::size_t i = 0; i < nodes; ++i) result.first[i + 1] += result.first[i];
+  std::vector<std::uint32_t> next = result.first;
+  for (std::size_t e = 0; e < from.size(); ++e) result.to[next[from[e]]++] = to[e];
+  return result;
+}
+
+namespace {
+
+ClassPlan plan_class(const ClassView& view) {
+  std::size_t nodes = view.node_kind.size();
+  ClassPlan plan;
+  plan.in = adjacency(nodes, view.edge_dst, view.edge_src);
+  plan.out = adjacency(nodes, view.edge_src, view.edge_dst);
+  plan.next_on_lane.assign(nodes, kNone);
+  plan.lane_first.assign(view.lane_name.size(), kNone);
+  plan.transfer_of_comm.assign(view.comm_op.size(), kNone);
+  std::vector<std::uint32_t> last(view.lane_name.size(), kNone);
+  for (std::uint32_t node = 0; node < nodes; ++node) {
+    if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kTransfer) {
+      plan.transfer_of_comm[static_cast<std::size_t>(view.node_comm[node])] = node;
+      continue;
+    }
+    std::uint16_t lane = view.node_lane[node];
+    (last[lane] == kNone ? plan.lane_first[lane] : plan.next_on_lane[last[lane]]) = node;
+    last[lane] = node;
+  }
+  for (std::uint32_t slot : view.comm_group) plan.queues = std::max(plan.queues, slot + 1);
+  return plan;
+}
+
+struct MailboxKey {
+  std::uint32_t group;
+  std::int32_t destination, tag;
+  bool operator==(const MailboxKey&) const = default;
+};
+struct MailboxHash {
+  std::size_t operator()(const MailboxKey& key) const {
+    std::uint64_t mixed = (std::uint64_t{key.group} << 32 | static_cast<std::uint32_t>(key.destination)) +
+                          0x9e3779b97f4a7c15ull * static_cast<std::uint32_t>(key.tag);
+    mixed = (mixed ^ (mixed >> 31)) * 0xbf58476d1ce4e5b9ull;
+    return mixed ^ (mixed >> 29);
+  }
+};
+
+// Numbers the collectives of each group by sequence number, and the mailboxes by (group, destination, tag).
+class Matcher {
+ public:
+  explicit Matcher(Job& job) : job_(job), graph_(*job.graph), groups_(graph_.group_count()) {}
+
+  Result<void> run() {
+    job_.meets.resize(job_.entries);
+    job_.entry_rank.resize(job_.entries);
+    job_.entry_member.resize(job_.entries);
+    PRISM_RETURN_IF_ERROR(make_collectives());
+    for (int rank = 0; rank < graph_.world_size(); ++rank)
+      if (job_.ranks[rank].cls >= 0) PRISM_RETURN_IF_ERROR(match(rank));
+    for (const Collective& c : job_.collectives) job_.unmet += c.recorded < c.size;
+    return {};
+  }
+
+ private:
+  struct Group {
+    std::int64_t first_seq = INT64_MAX, last_seq = -1;
+    std::uint32_t base = 0;                         // index of the collective first_seq
+    std::map<std::int32_t, std::uint32_t> members;  // rank -> group rank
+  };
+
+  Result<void> make_collectives() {
+    for (int rank = 0; rank < graph_.world_size(); ++rank) {
+      if (job_.ranks[rank].cls < 0) continue;
+      const ClassView& view = job_.view(rank);
+      for (std::size_t c = 0; c < view.comm_op.size(); ++c) {
+        if (is_point_to_point(static_cast<Op>(view.comm_op[c]))) continue;
+        Group& group = groups_[graph_.group_of_slot(rank, view.comm_group[c])];
+        group.first_seq = std::min(group.first_seq, view.comm_seq[c]);
+        group.last_seq = std::max(group.last_seq, view.comm_seq[c]);
+      }
+    }
+    for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+      Group& group = groups_[g];
+      auto ranks = graph_.group_members(g);
+      for (std::uint32_t m = 0; m < ranks.size(); ++m) group.members[ranks[m]] = m;
+      group.base = static_cast<std::uint32_t>(job_.collectives.size());
+      if (group.last_seq < 0) continue;
+      // Each number has an entry somewhere, or numbers are missing.
+      std::int64_t count = group.last_seq - group.first_seq + 1;
+      if (count > job_.entries)
+        return Error{ErrorCode::kCorruptFile,
+                     fmt::format("group '{}': collectives are numbered {} to {}, but the whole graph has only {}",
+                                 graph_.group_name(g), group.first_seq, group.last_seq, job_.entries)};
+      std::uint32_t recorded = 0;
+      for (std::int32_t rank : ranks) recorded += graph_.class_of(rank) >= 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        job_.collectives.push_back({.group = g,
+                                    .member_base = static_cast<std::uint32_t>(job_.member_entry.size()),
+                                    .size = static_cast<std::uint32_t>(ranks.size()),
+                                    .recorded = recorded});
+        for (std::int32_t rank : ranks)
+          job_.member_entry.push_back(graph_.class_of(rank) < 0 ? kNotRecorded : kNeverIssued);
+      }
+    }
+    return {};
+  }
+
+  Result<void> match(int rank) {
+    const ClassView& view = job_.view(rank);
+    for (std::uint32_t c = 0; c < view.comm_op.size(); ++c) {
+      std::uint32_t entry = job_.ranks[rank].entry_base + c;
+      job_.entry_rank[entry] = rank;
+      std::uint32_t group = graph_.group_of_slot(rank, view.comm_group[c]);
+      if (is_point_to_point(static_cast<Op>(view.comm_op[c])))
+        job_.meets[entry] = mailbox(rank, entry, group);
+      else
+        PRISM_RETURN_IF_ERROR(join(rank, entry, group));
+    }
+    return {};
+  }
+
+  std::uint32_t mailbox(int rank, std::uint32_t entry, std::uint32_t group) {
+    std::uint32_t c = job_.comm_of(entry);
+    const ClassView& view = job_.view(rank);
+    bool sends = static_cast<Op>(view.comm_op[c]) == Op::kSend;
+    MailboxKey key{group, sends ? job_.peer(entry) : rank, job_.model.tags ? view.comm_tag[c] : 0};
+    return mailboxes_.try_emplace(key, job_.mailboxes).second ? job_.mailboxes++ : mailboxes_[key];
+  }
+
+  Result<void> join(int rank, std::uint32_t entry, std::uint32_t g) {
+    std::uint32_t c = job_.comm_of(entry);
+    const ClassView& view = job_.view(rank);
+    const Group& group = groups_[g];
+    std::uint32_t index = group.base + static_cast<std::uint32_t>(view.comm_seq[c] - group.first_seq);
+    Collective& collective = job_.collectives[index];
+    Op op = static_cast<Op>(view.comm_op[c]);
+    std::int32_t root = is_rooted(op) ? view.comm_peer[c] : 0;
+    auto fail = [&](std::string what) {
+      return Error{ErrorCode::kMismatch, fmt::format("collective {} of group '{}' on rank {}: {}", view.comm_seq[c],
+                                                     graph_.group_name(g), rank, what)};
+    };
+    auto member = group.members.find(rank);
+    if (member == group.members.end()) return fail("the rank is not a member of the group");
+    if (collective.op == Op::kNone) {
+      collective.op = op;
+      collective.root = root;
+    } else if (collective.op != op || collective.root != root) {
+      return fail(fmt::format("{} with root {}, while other members issue {} with root {}", name(op), root,
+                              name(collective.op), collective.root));
+    }
+    std::uint32_t& slot = job_.member_entry[collective.member_base + member->second];
+    if (is_entry(slot)) return fail("issued twice");
+    slot = entry;
+    job_.entry_member[entry] = member->second;
+    job_.meets[entry] = index;
+    return {};
+  }
+
+  Job& job_;
+  const ExecutionGraph& graph_;
+  std::vector<Group> groups_;
+  std::unordered_map<MailboxKey, std::uint32_t, MailboxHash> mailboxes_;
+};
+
+}  // namespace
+
+Result<Job> prepare(const ExecutionGraph& graph) {
+  Job job;
+  job.graph = &graph;
+  job.model = progress_model(graph.progress_model());
+  for (std::size_t c = 0; c < graph.class_count(); ++c)
+    job.classes.push_back(plan_class(graph.class_view(static_cast<int>(c))));
+  std::uint64_t entries = 0, lanes = 0, queues = 0;
+  for (int rank = 0; rank < graph.world_size(); ++rank) {
+    RankPlan plan{.cls = graph.class_of(rank),
+                  .entry_base = static_cast<std::uint32_t>(entries),
+                  .lane_base = static_cast<std::uint32_t>(lanes),
+                  .queue_base = static_cast<std::uint32_t>(queues)};
+    job.ranks.push_back(plan);
+    if (plan.cls < 0) continue;
+    entries += graph.class_view(plan.cls).comm_op.size();
+    lanes += graph.class_view(plan.cls).lane_name.size();
+    queues += job.classes[static_cast<std::size_t>(plan.cls)].queues;
+  }
+  if (std::max({entries, lanes, queues}) >= kNeverIssued)
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("the graph has {} communications; accepted: fewer than 2^32 - 2", entries)};
+  job.entries = static_cast<std::uint32_t>(entries);
+  job.lanes = static_cast<std::uint32_t>(lanes);
+  job.queues = static_cast<std::uint32_t>(queues);
+  PRISM_RETURN_IF_ERROR(Matcher(job).run());
+  return job;
+}
+
+}  // namespace prism::engine

@@ -1,0 +1,62 @@
+// Offline replay: executes an ExecutionGraph with all ranks virtual (emulation.md §5). Time jumps; every wait is
+// recomputed from what it waits for, never replayed. Runs on the calling thread; the graph is only read.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.hpp"
+
+namespace prism {
+
+// A what-if: the duration d of every compute span that matches becomes scale * d + add_ns. What is not given matches
+// all. `node` names one node of one rank by its index and may also be an issue.
+struct SpanEdit {
+  std::optional<int> rank = {}, iteration = {};
+  std::optional<std::string> name = {};
+  std::optional<std::uint32_t> node = {};  // needs `rank`
+  double scale = 1.0;
+  std::int64_t add_ns = 0;
+};
+
+// For graphs without times of communication: a message of c bytes takes latency + c / rate; see service_times.cpp for
+// the collectives. The defaults are a 10 Gbit/s network with a TCP stack.
+struct ClosedFormLinks {
+  std::int64_t latency_ns = 20'000;
+  double bytes_per_second = 1.25e9;
+};
+
+struct ReplayOptions {
+  std::vector<SpanEdit> edits = {};
+  ClosedFormLinks links = {};
+};
+
+struct ReplayReport {
+  struct Iteration {
+    int index = 0;
+    std::int64_t time_ns = 0;  // max over ranks, see report.cpp
+  };
+  // busy: compute and issue, summed over the rank's lanes. A wait is waiting until the transfer that it ends with
+  // could start (the last member had come), and exposed communication from then on.
+  struct Rank {
+    int rank = 0;
+    std::int64_t busy_ns = 0, exposed_comm_ns = 0, waiting_ns = 0, peak_memory_bytes = 0;
+  };
+  // One entry a node of the rank's class; ns since the first rank's first node started.
+  struct Timeline {
+    std::vector<std::int64_t> start_ns, duration_ns;
+  };
+  std::vector<Iteration> iterations;
+  std::vector<Rank> ranks;            // recorded ranks, ascending
+  std::int64_t critical_path_ns = 0;  // the longest chain of dependent nodes, from the first start to the last end
+  std::vector<Timeline> timelines;    // [world size]; empty where not recorded
+  std::vector<std::string> notes;     // what a reader must know to trust the numbers
+};
+
+// Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.
+Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options = {});
+// The graph with the times of a replay.
+Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report);
+
+}  // namespace prism

@@ -1,0 +1,26 @@
+// How long each member's part of each communication takes once it can start: facts of the record, or a closed form.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "replay/job.hpp"
+#include "replay/replay.hpp"
+
+namespace prism::engine {
+
+struct ServiceTimes {
+  std::vector<std::int64_t> duration_ns;  // [entries]
+  std::vector<std::string> notes;
+};
+
+// Whether the recorded times of all ranks are on one clock (metadata "clock_domain": one string for all ranks, or a
+// list with one for each).
+bool one_clock(const ExecutionGraph& graph);
+
+// Recorded graphs: end - start, where start follows from the recorded issues of all members by the progress model's own
+// rule. With clocks that cannot be compared: the least (end - taken up) over the members, which is the last one's.
+// Untimed graphs: ClosedFormLinks.
+ServiceTimes service_times(const Job& job, const ClosedFormLinks& links);
+
+}  // namespace prism::engine
