@@ -1,0 +1,110 @@
+"""Offline replay: the whole graph with all ranks virtual, in no time, with what-ifs.
+
+    replay = prismllm.replay.replay("job.prism", edits=[Edit(rank=3, name="forward", scale=1.2)])
+    replay.iterations[-1].time_s, replay.ranks[3].waiting_s
+
+Waits are recomputed from what they wait for; definitions stand in csrc/replay/replay.hpp and report.cpp.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from prismllm import _replay
+from prismllm.trace import Trace, load
+
+__all__ = ["Edit", "Iteration", "Links", "Rank", "Replay", "replay", "retimed"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A what-if: the duration d of every compute span that matches becomes scale * d + add_s. What is None matches all.
+
+    `node` names one node of `rank` by its index."""
+
+    rank: int | None = None
+    iteration: int | None = None
+    name: str | None = None
+    node: int | None = None
+    scale: float = 1.0
+    add_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Links:
+    """For traces without measured communication: a message of c bytes takes latency_s + c / bytes_per_second."""
+
+    latency_s: float = 20e-6
+    bytes_per_second: float = 1.25e9
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """From mark to mark, the longest of all ranks."""
+
+    index: int
+    time_s: float
+
+
+@dataclass(frozen=True)
+class Rank:
+    """busy: compute and issue, summed over lanes. A wait is waiting until its transfer could start because the last
+    member had come, and exposed communication from then on."""
+
+    rank: int
+    busy_s: float
+    exposed_comm_s: float
+    waiting_s: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Replay:
+    iterations: list[Iteration]
+    ranks: list[Rank]  # recorded ranks
+    critical_path_s: float
+    notes: list[str]  # what a reader must know to trust the numbers
+    trace: Trace = field(repr=False)  # what was replayed
+    _report: _replay.Report = field(repr=False)
+
+    def timeline(self, rank: int) -> tuple[np.ndarray, np.ndarray]:
+        """(start_ns, duration_ns), one entry a node, in ns since the first rank's first node started."""
+        return self._report.timeline(rank)
+
+    def retimed(self) -> Trace:
+        """The trace with the times of this replay."""
+        return Trace(_replay.retimed(self.trace.graph, self._report))
+
+    def to_json(self) -> dict:
+        """The keys of `prism replay --json`."""
+        return {
+            "iterations": [asdict(iteration) for iteration in self.iterations],
+            "ranks": [asdict(rank) for rank in self.ranks],
+            "critical_path_s": self.critical_path_s,
+        }
+
+
+def replay(trace: Trace | str | os.PathLike, edits: list[Edit] = (), links: Links = Links()) -> Replay:
+    """Replays a trace or a `.prism` file. ValueError for an edit that matches nothing or a broken file, RuntimeError
+    where the trace cannot be executed to its end, with who waits for whom."""
+    if not isinstance(trace, Trace):
+        trace = load(trace)
+    report = _replay.replay(
+        trace.graph,
+        [_replay.SpanEdit(rank=e.rank, iteration=e.iteration, name=e.name, node=e.node, scale=e.scale,
+                          add_ns=round(e.add_s * 1e9)) for e in edits],
+        round(links.latency_s * 1e9),
+        links.bytes_per_second,
+    )  # fmt: skip
+    ranks = [Rank(r.rank, r.busy_ns / 1e9, r.exposed_comm_ns / 1e9, r.waiting_ns / 1e9, r.peak_memory_bytes)
+             for r in report.ranks]  # fmt: skip
+    iterations = [Iteration(i.index, i.time_ns / 1e9) for i in report.iterations]
+    return Replay(iterations, ranks, report.critical_path_ns / 1e9, report.notes, trace, report)
+
+
+def retimed(trace: Trace | str | os.PathLike, edits: list[Edit] = (), links: Links = Links()) -> Trace:
+    """The trace with the times of its replay."""
+    return replay(trace, edits, links).retimed()
