@@ -1,0 +1,21 @@
+"""Times for traces that have none."""
+
+from __future__ import annotations
+
+from prismllm.trace import Trace
+
+RECORDED = "Times are those of a real run: spans are what each rank was seen doing."
+REPLAYED = (
+    "This trace comes from a capture: its compute spans are processor time on the capturing machine and its transfers "
+    "were not timed. What is shown is a replay of it, in which waits follow from the dependencies and transfers from "
+    "assumed links; read it as structure and proportion, not as measurement."
+)
+
+
+def with_times(trace: Trace) -> tuple[Trace, str]:
+    """The trace itself if it is timed, else its replay; and a sentence on what its spans mean."""
+    if trace.timed:
+        return trace, RECORDED
+    from prismllm.replay import retimed
+
+    return retimed(trace), REPLAYED
