@@ -18,6 +18,11 @@ ifneq ($(origin CXX),default)
 export CXX
 endif
 
+# Clones in different folders share what the compiler cache holds; paths below this one are stored relative.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+
 .PHONY: help
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
