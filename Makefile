@@ -67,6 +67,10 @@ test: lint test-cpp test-python  ## lint, C++ tests, Python tests
 lint: $(VENV)/.installed-test  ## ruff, clang-format, shellcheck
 	@$(RUN) tools/lint.sh
 
+.PHONY: format
+format: $(VENV)/.installed-test  ## format Python and C++
+	@$(RUN) tools/lint.sh --fix
+
 .PHONY: test-cpp
 test-cpp: $(VENV)/.installed-build  ## C++ tests alone, without torch
 	@tools/catch2.sh
