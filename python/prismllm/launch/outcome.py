@@ -25,12 +25,11 @@ class Exit:
     time_ns: int
 
 
-_CONSEQUENCES = ("peer_failed", "aborted")
 # A killed rank says nothing itself: its peers may raise because of it before its parent has been told.
 _SIGNAL_HEAD_START_NS = 500_000_000
 
 
-def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
+def first_cause(folder: RunFolder, log_dir: str, exits: list[Exit]) -> LaunchError | None:
     """`exits` holds, in the order in which they were seen, the abnormal ends that the zygote did not ask for."""
     failures: list[tuple[int, LaunchError]] = []
     for ended in exits:
@@ -38,10 +37,9 @@ def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
         if ended.rank < 0:
             told = read_status(folder.coordinator_status)
             if not told:
-                return LaunchError(f"the coordinator {how}", 4)
-            if told["error"] and told["code"] not in _CONSEQUENCES:
-                internal = told["code"] in ("internal", "io")
-                failures.append((told["time_ns"], LaunchError(told["error"], 4 if internal else 3)))
+                return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
+            if told["error"]:
+                failures.append((told["time_ns"], LaunchError(told["error"].rstrip(), 3)))
             continue
         told = read_status(folder.rank_status(ended.rank))
         if told.get("error"):
@@ -51,11 +49,17 @@ def first_cause(folder: RunFolder, exits: list[Exit]) -> LaunchError | None:
         else:
             head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
             failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 3)))
-    if failures:
-        return min(failures, key=lambda failure: failure[0])[1]
-    if exits:  # only the coordinator's word that somebody failed
-        return LaunchError(read_status(folder.coordinator_status)["error"], 3)
-    return None
+    return min(failures, key=lambda failure: failure[0])[1] if failures else None
+
+
+def last_words(folder: str, log: str) -> str:
+    """What a process of ours has written to its log, to follow the sentence that it died."""
+    try:
+        with open(os.path.join(folder, log), errors="replace") as file:
+            said = file.read().rstrip()
+    except OSError:
+        return ""
+    return f":\n{said}" if said else ""
 
 
 def _aborted(status: int) -> bool:

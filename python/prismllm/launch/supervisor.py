@@ -19,7 +19,7 @@ from typing import TextIO
 
 from prismllm.launch.logs import LogFollower
 from prismllm.launch.options import LaunchOptions, RunFolder, read_status
-from prismllm.launch.outcome import Exit, LaunchError, first_cause
+from prismllm.launch.outcome import Exit, LaunchError, first_cause, last_words
 from prismllm.launch.processes import become_subreaper, descendants, describe_status, kill_below
 
 _STOP_S = 8.0  # for the zygote to end its ranks, before everything is killed from here
@@ -57,11 +57,15 @@ def launch(
 
 
 def _raise_limits(world_size: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 4 * world_size + 256
-    if soft < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == -1 else min(wanted, hard), hard))
+    """Open files and processes, as far as the hard limits allow; `prism doctor` says what is needed."""
+    for limit, wanted in (
+        (resource.RLIMIT_NOFILE, 4 * world_size + 256),
+        (resource.RLIMIT_NPROC, 16 * world_size + 256),
+    ):
+        soft, hard = resource.getrlimit(limit)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(limit, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 class _Run:
@@ -69,6 +73,7 @@ class _Run:
         self.options, self.folder, self.on_event = options, folder, on_event
         self.exits: list[Exit] = []
         self.outcome = LaunchResult()
+        self.failure: LaunchError | None = None
         self.ended = False
         self.interrupted = 0
         self.kill_at = float("inf")
@@ -141,6 +146,8 @@ class _Run:
         elif kind in ("exit", "stopped"):
             if event["status"] and not event["ours"] and not (kind == "stopped" and self.options.route == "real"):
                 self.exits.append(Exit(event["rank"], event["status"], event["time_ns"]))
+        elif kind == "failed":
+            self.failure = LaunchError(event["text"], 4)
         elif kind == "end":
             self.ended = True
             self.outcome.wall_s = time.monotonic() - self.begin
@@ -149,13 +156,11 @@ class _Run:
         if self.interrupted:
             name = signal.Signals(self.interrupted).name
             raise LaunchError(f"ended by {name}", 128 + self.interrupted)
-        cause = first_cause(self.folder, self.exits)
+        cause = self.failure or first_cause(self.folder, self.options.log_dir, self.exits)
         if not self.ended and (cause is None or cause.exit_code != 4):
             status = self.zygote.returncode
             how = describe_status(-status if status < 0 else status << 8)
-            with open(os.path.join(self.folder.logs, "zygote.err"), errors="replace") as file:
-                said = file.read().rstrip()
-            raise LaunchError(f"the zygote {how}" + (f":\n{said}" if said else ""), 4)
+            raise LaunchError(f"the zygote {how}{last_words(self.folder.logs, 'zygote.err')}", 4)
         if cause:
             raise cause
         if self.options.route == "capture":

@@ -54,7 +54,13 @@ class Zygote:
             self.stop()  # nobody listens any more
 
     def fork(self, rank: int, log_name: str, body) -> None:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as reason:
+            what = "the coordinator" if rank < 0 else f"rank {rank}"
+            self.tell("failed", text=f"{what} cannot be forked: {reason.strerror} (see prism doctor)")
+            self.stop()
+            return
         if pid == 0:
             code = 1
             try:

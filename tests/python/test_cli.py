@@ -1,0 +1,226 @@
+"""`prism` keeps its contract: exit codes, JSON keys, one clear line for wrong use, and answers at once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = ["record", "capture", "replay", "info", "diff", "export", "report", "doctor"]
+CAPTURE_KEYS = (
+    "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"  # docs/design/cli.md
+)
+ECHO = "import os\nprint('rank', os.environ['RANK'])\n"
+
+
+@pytest.fixture
+def echo(tmp_path):
+    (tmp_path / "echo.py").write_text(ECHO)
+    return "echo.py"
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory, repository_programs):
+    """A recorded trace, and two captures of the same program on one slot and on two."""
+    folder = tmp_path_factory.mktemp("traces")
+    summaries = {}
+    for name, arguments in {
+        "recorded": ["record", "-n", "2"],
+        "one": ["capture", "-n", "2", "--slots", "1"],
+        "two": ["capture", "-n", "2", "--slots", "2"],
+    }.items():
+        command = [*arguments, "--json", f"{name}.json", "-o", f"{name}.prism", repository_programs / "ddp.py"]
+        done = subprocess.run(
+            [sys.executable, "-m", "prismllm", *map(str, command)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        summaries[name] = json.loads((folder / f"{name}.json").read_text()) | {"printed": done.stdout}
+    return folder, summaries
+
+
+@pytest.fixture(scope="module")
+def repository_programs(repository):
+    return repository / "tests" / "programs"
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint"),
+    [
+        ("conquer", "No such command 'conquer'"),
+        ("record echo.py", "Missing option '-n'"),
+        ("record -n 0 echo.py", "0 is not in the range"),
+        ("record -n two echo.py", "'two' is not a valid integer"),
+        ("record -n 2", "Missing argument 'PROGRAM"),
+        ("record -n 2 absent.py", "there is no program 'absent.py'"),
+        ("record -n 2 .", "is a folder"),
+        ("record -n 2 -m absent.module", "there is no module 'absent.module'"),
+        ("record -n 2 --nproc-per-node 3 echo.py", "--nproc-per-node 3 does not divide the 2 ranks"),
+        ("record -n 2 -o absent/out.prism echo.py", "'absent/out.prism' cannot be written"),
+        ("record -n 2 -o . echo.py", "cannot be written"),
+        ("record -n 2 --json absent/x.json echo.py", "--json: 'absent/x.json' cannot be written"),
+        ("record -n 2 --run-dir echo.py/run echo.py", "the run's folder cannot be made"),
+        ("record -n 2 --slots 2 echo.py", "No such option '--slots'"),
+        ("capture -n 2 --slots 0 echo.py", "0 is not in the range"),
+        ("capture -n 2 --memory-budget lots echo.py", "'lots' is not a size"),
+        ("info absent.prism", "there is no trace 'absent.prism'"),
+        ("info echo.py", "echo.py"),
+        ("info .", "holds no recording"),
+        ("diff echo.py", "Missing argument 'B'"),
+        ("replay echo.py", "echo.py"),
+        ("export --format vcr echo.py", "'vcr' is not"),
+        ("export echo.py", "echo.py"),
+        ("report echo.py", "echo.py"),
+    ],
+)
+def test_wrong_use_is_one_clear_line_and_exit_code_2(echo, run_prism, command, complaint):
+    done = run_prism(*command.split())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_has_an_example_and_does_not_import_torch(run_prism, command, tmp_path):
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')")
+    done = run_prism(*command.split(), "--help", env=os.environ | {"PYTHONPATH": python_path(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert f"Example: prism {command}" in done.stdout
+
+
+def python_path(first) -> str:
+    return os.pathsep.join([str(first), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def test_everything_after_the_program_belongs_to_the_program(run_prism, tmp_path):
+    (tmp_path / "arguments.py").write_text("import sys; print(sys.argv[1:])")
+    for separator in ([], ["--"]):
+        done = run_prism("record", "--quiet", "-n", 1, *separator, "arguments.py", "-n", "9", "--json", "-", "--help")
+        assert done.stdout == "['-n', '9', '--json', '-', '--help']\n"
+
+
+def test_the_trace_is_named_after_the_program_unless_a_name_is_given(echo, run_prism, tmp_path):
+    assert run_prism("record", "--quiet", "-n", 1, echo).returncode == 0
+    assert (tmp_path / "echo.prism").exists()
+
+
+def test_json_on_standard_output_leaves_nothing_else_there(run_prism, tmp_path):
+    (tmp_path / "silent.py").write_text("")
+    done = run_prism("record", "--json", "-", "-n", 1, "silent.py")
+    assert json.loads(done.stdout)["ranks"] == 1
+    assert "recorded silent.py" in done.stderr
+
+
+def test_json_on_standard_output_moves_the_programs_output_to_standard_error(echo, run_prism):
+    done = run_prism("record", "--quiet", "--json", "-", "-n", 1, echo)
+    assert json.loads(done.stdout)["trace"] == "echo.prism"
+    assert done.stderr == "rank 0\n"
+
+
+def test_record_says_what_the_contract_promises(traces):
+    summary = traces[1]["recorded"]
+    assert summary.keys() - {"printed"} == {"ranks", "wall_s", "iterations", "trace"}
+    assert [one["index"] for one in summary["iterations"]] == [0, 1, 2]
+    assert 0 < sum(one["time_s"] for one in summary["iterations"]) < summary["wall_s"]
+
+
+def test_capture_says_what_the_contract_promises(traces):
+    summary = traces[1]["one"]
+    assert summary.keys() - {"printed"} == set(CAPTURE_KEYS.split())
+    assert (summary["ranks"], summary["slots"], summary["trace"]) == (2, 1, "one.prism")
+    assert summary["switches"] >= summary["switches_lower_bound"] > 0
+    assert summary["peak_private_bytes_per_rank"] > 1 << 20
+
+
+def test_a_capture_trains_as_the_real_run_does_on_any_number_of_slots(traces):
+    results = {
+        name: next(line for line in summary["printed"].splitlines() if line.startswith("RESULT"))
+        for name, summary in traces[1].items()
+    }
+    assert results["one"] == results["two"]
+    losses = {name: json.loads(line.split(" ", 1)[1])["losses"] for name, line in results.items()}
+    assert losses["one"] == pytest.approx(losses["recorded"], rel=1e-5)
+
+
+def test_captures_on_one_and_two_slots_are_equal_and_other_jobs_are_not(traces, repository_programs, run_prism):
+    folder, _ = traces
+    same = run_prism("diff", folder / "one.prism", folder / "two.prism")
+    assert (same.returncode, same.stdout) == (0, "equal\n"), same.stderr
+    longer = (repository_programs / "ddp.py", "--steps", 5)
+    done = run_prism("capture", "--quiet", "-n", 2, "-o", "longer.prism", *longer)
+    assert done.returncode == 0, done.stderr
+    other = run_prism("diff", "--json", "diff.json", folder / "one.prism", "longer.prism")
+    assert other.returncode == 1
+    assert other.stdout.startswith("different in ")
+
+
+def test_info_counts_what_the_program_did(traces, run_prism):
+    done = run_prism("info", "--json", "-", traces[0] / "recorded.prism")
+    summary = json.loads(done.stdout)
+    assert summary["ranks"] == 2 and summary["timed"] and summary["iterations"] == 3
+    assert summary["collectives"]["all_reduce"]["count"] >= 6  # per step: the gradients' bucket, and the mean loss
+    assert run_prism("info", traces[0] / "recorded.prism").stdout.count("all_reduce") == 1
+
+
+def test_fragments_recorded_under_torchrun_are_read_as_a_trace(repository_programs, run_prism, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    environment = os.environ | {"PRISM_RECORD": str(tmp_path / "recording")}
+    done = subprocess.run([*command, repository_programs / "ddp.py"], capture_output=True, text=True, timeout=120,
+                          env=environment, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(run_prism("info", "--json", "-", "recording").stdout)
+    assert (summary["ranks"], summary["iterations"], summary["timed"]) == (2, 3, True)
+    (tmp_path / "recording" / "rank-1.prism").unlink()
+    os.utime(tmp_path / "recording" / "rank-0.prism")  # recorded again
+    assert "lacks the recordings of ranks [1] of 2" in run_prism("info", "recording").stderr
+
+
+def test_replay_gives_back_the_measured_iterations(traces, run_prism):
+    done = run_prism("replay", "--json", "-", traces[0] / "recorded.prism")
+    summary = json.loads(done.stdout)
+    assert summary.keys() == {"iterations", "ranks", "critical_path_s"}
+    measured = [one["time_s"] for one in traces[1]["recorded"]["iterations"]]
+    assert [one["time_s"] for one in summary["iterations"]] == pytest.approx(measured, rel=0.01)
+    assert [one["rank"] for one in summary["ranks"]] == [0, 1]
+
+
+def test_export_and_report_write_what_they_name(traces, run_prism, tmp_path):
+    done = run_prism("export", "--format", "chrome", "-o", "x.json", traces[0] / "recorded.prism", "--json", "-")
+    assert json.loads(done.stdout) == {"written": "x.json", "unknown": []}
+    assert json.loads((tmp_path / "x.json").read_text())["traceEvents"]
+    done = run_prism("report", "-o", "x.html", traces[0] / "recorded.prism")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x.html").read_text().lstrip().lower().startswith("<!doctype html")
+
+
+def test_a_program_that_wants_nccl_runs_on_the_cpu_and_the_summary_says_so_once(repository_programs, run_prism):
+    done = run_prism("capture", "-n", 2, repository_programs / "ddp.py", "--backend", "nccl",
+                     env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("nccl") == 1
+
+
+def test_doctor_finds_this_machine_able(run_prism):
+    done = run_prism("doctor", "-n", 4, "--json", "-")
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert all(check["ok"] for check in checks.values()), checks
+    assert checks.keys() >= {"python", "torch", "modules", "memfd", "memory", "open files"}
+
+
+def test_doctor_says_no_where_memory_is_too_small(run_prism):
+    done = run_prism("doctor", "-n", 10**9, "--json", "-")
+    assert done.returncode == 1
+    assert not next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "memory")["ok"]
+
+
+def test_a_reader_that_goes_away_is_no_error(traces):
+    command = [sys.executable, "-m", "prismllm", "info", traces[0] / "recorded.prism"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode in (0, -signal.SIGPIPE)
