@@ -23,12 +23,11 @@ def command(output: Output, trace: str, format_: str, path: str | None) -> None:
     """Write TRACE in another format: one process per rank, one thread per lane, arrows for communication."""
     path = path or os.path.splitext(trace)[0] + ".json"
     check_writable(path, "-o")
-    with wrong_use(trace):
-        from prismllm.export.chrome import export_chrome
-        from prismllm.trace import load
+    from prismllm.export.chrome import export_chrome
+    from prismllm.trace import load
 
-        loaded = load(trace)
-    export_chrome(loaded, path)
+    with wrong_use(trace):
+        export_chrome(load(trace, check=True), path)
     output.result({"written": path, "unknown": []})
     if not output.quiet:
         print(f"written: {path}", file=output.stream)

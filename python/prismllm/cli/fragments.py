@@ -41,14 +41,22 @@ class TraceFile(click.ParamType):
     def convert(self, value, param, ctx):
         if not os.path.exists(value):
             self.fail(f"there is no trace '{value}'")
-        if not os.path.isdir(value):
-            return value
-        merged = os.path.join(value, "trace.prism")
         try:
-            paths = fragments_in(value)
-            newest = max(map(os.path.getmtime, paths), default=float("inf"))
-            if not os.path.exists(merged) or os.path.getmtime(merged) < newest:
-                merge_run(value, merged)
+            if os.path.isdir(value):
+                value = _merged(value)
+            else:
+                from prismllm import _graph
+
+                _graph.open(value)
         except (ValueError, OSError) as reason:
             self.fail(str(reason))
-        return merged
+        return value
+
+
+def _merged(folder: str) -> str:
+    """The trace of a folder of fragments, written there when it is missing or older than they are."""
+    merged = os.path.join(folder, "trace.prism")
+    newest = max(map(os.path.getmtime, fragments_in(folder)), default=float("inf"))
+    if not os.path.exists(merged) or os.path.getmtime(merged) < newest:
+        merge_run(folder, merged)
+    return merged

@@ -1,0 +1,70 @@
+"""prism replay: the whole graph offline, with what-ifs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from prismllm.cli.common import CommandError, Output, common_options, duration, size, wrong_use
+from prismllm.cli.fragments import TraceFile
+
+_RANKS_SHOWN = 16
+
+
+@click.command("replay", epilog="Example: prism replay job.prism --scenario slower-rank-3.toml")
+@click.argument("trace", type=TraceFile())
+@click.option(
+    "--scenario",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE.toml",
+    help="What-ifs: tables [[edit]] with rank, iteration, name or node (all optional) and scale, add_s.",
+)
+@common_options
+def command(output: Output, trace: str, scenario: str | None) -> None:
+    """Execute TRACE with all ranks virtual: time per iteration; busy, exposed communication and waiting per rank."""
+    from prismllm.replay import replay
+
+    with wrong_use(scenario or trace):
+        edits = _edits(scenario) if scenario else []
+        try:
+            done = replay(trace, edits)
+        except RuntimeError as reason:  # the trace contradicts itself
+            raise CommandError(f"{trace}: {reason}", 4) from None
+    output.result(done.to_json())
+    rows = [(f"iteration {one.index}", duration(one.time_s)) for one in done.iterations]
+    rows += [
+        (
+            f"rank {one.rank}",
+            f"busy {duration(one.busy_s)}, exposed communication {duration(one.exposed_comm_s)}, "
+            f"waiting {duration(one.waiting_s)}, peak memory {size(one.peak_memory_bytes)}",
+        )
+        for one in done.ranks[:_RANKS_SHOWN]
+    ]
+    if len(done.ranks) > _RANKS_SHOWN:
+        rows.append(("", f"and {len(done.ranks) - _RANKS_SHOWN} more ranks: --json lists all"))
+    rows.append(("critical path", duration(done.critical_path_s)))
+    output.table(f"replayed {trace}", rows + [("note", note) for note in done.notes])
+
+
+def _edits(path: str) -> list:
+    """ValueError with the place and the accepted values for whatever is not an edit."""
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        raise ValueError("scenarios need Python 3.11 or newer") from None
+    from prismllm.replay import Edit
+
+    with open(path, "rb") as file:
+        scenario = tomllib.load(file)
+    accepted = {field.name: field.type for field in dataclasses.fields(Edit)}
+    if unknown := sorted(scenario.keys() - {"edit"}):
+        raise ValueError(f"'{unknown[0]}' is not known; accepted: tables [[edit]]")
+    edits = []
+    for number, table in enumerate(scenario.get("edit", [])):
+        for key, value in table.items():
+            kind = str if key == "name" else (int, float) if key in ("scale", "add_s") else int
+            if key not in accepted or not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"edit {number}: {key} = {value!r}; accepted: {', '.join(accepted)}")
+        edits.append(Edit(**table))
+    return edits
