@@ -10,7 +10,7 @@
 namespace prism {
 namespace {
 
-enum class Detail { kWaits, kSizes, kOperations };
+enum class Detail { kWaits, kSizes, kFixedSizes };
 
 struct Sequence {
   std::vector<std::uint32_t> tokens, comm;  // comm: of an issue; kNoName for a wait
@@ -19,11 +19,13 @@ struct Sequence {
 
 // Gradient and activation traffic repeats in iterations; broadcasts, barriers and objects are typical of set-up, where
 // they may repeat as well (once a layer, say).
-std::int64_t weight(Op op) {
-  const bool set_up =
-      op == Op::kBroadcast || op == Op::kBarrier || op == Op::kAllGather || op == Op::kGather || op == Op::kScatter;
-  return set_up ? 1 : 16;
+bool is_set_up(Op op) {
+  return op == Op::kBroadcast || op == Op::kBarrier || op == Op::kAllGather || op == Op::kGather || op == Op::kScatter;
 }
+std::int64_t weight(Op op) { return is_set_up(op) ? 1 : 16; }
+
+// Sizes that data decide: expert traffic, pickled objects. Those of gradients and activations are the model's.
+bool varies_in_size(Op op) { return is_set_up(op) || op == Op::kAllToAll || op == Op::kAllToAllSingle; }
 
 bool communicates_on_lane(NodeKind kind) { return kind == NodeKind::kIssue || kind == NodeKind::kWait; }
 
@@ -48,7 +50,7 @@ Sequence sequence(const RankRecord& record, Detail detail) {
     std::int64_t heavy = 0;
     if (node.kind == NodeKind::kIssue) {
       const auto& c = record.comms[node.comm];
-      const bool sizes = detail != Detail::kOperations;
+      const bool sizes = detail != Detail::kFixedSizes || !varies_in_size(c.op);
       key = {static_cast<int>(c.op),
              node.lane,
              static_cast<int>(c.dtype),
@@ -92,7 +94,7 @@ Periods find_periods(const RankRecord& record) {
   Sequence sequences[3];
   std::optional<Repetition> found[3];
   std::int64_t most = 0;
-  for (const auto detail : {Detail::kWaits, Detail::kSizes, Detail::kOperations}) {
+  for (const auto detail : {Detail::kWaits, Detail::kSizes, Detail::kFixedSizes}) {
     const auto i = static_cast<std::size_t>(detail);
     sequences[i] = sequence(record, detail);
     found[i] = heaviest_repetition(sequences[i].tokens, sequences[i].weights);

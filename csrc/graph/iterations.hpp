@@ -12,7 +12,7 @@ struct Periods {
 
 // The heaviest repetition in the rank's sequence of communications; set-up before it and another ending after it are
 // left out. What tells tokens apart, finest first, as long as the finer ones explain nearly as much of the run:
-// communications and waits in order of time; communications with sizes; communications without sizes (MoE).
+// communications and waits in order of time; communications; communications without the sizes that data decide (MoE).
 Periods find_periods(const RankRecord& record);
 
 // Gives all ranks the same number of iterations: the smallest that a rank found. A rank that found m times as many
