@@ -62,14 +62,15 @@ class RankClient {
   struct Options {
     std::string address;  // name of the coordinator's abstract Unix socket
     int rank = 0, world_size = 1;
-    std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
+    std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);  // until the coordinator answers
+    bool alone_in_process = true;  // false: other threads of this process are none of this rank's (several per process)
   };
   // Connects, maps the shared memory, and waits for a slot.
   static Result<std::unique_ptr<RankClient>> connect(const Options& options);
   ~RankClient();
 
   // --- shared memory: contiguous, 64-byte aligned, zero-copy for the readers; freed by the client once all have read
-  // it
+  // it. An input may be a part of a staged region, and parts of one region may be inputs of several operations.
   Result<Region> stage(std::size_t bytes);
   std::byte* data(Region region) const;
   void discard(Region region);  // of a staged region that was never issued
@@ -114,8 +115,9 @@ class RankClient {
   // Says that the program ended well (empty) or with this error text (a traceback), then closes.
   void finish(const std::string& error_text);
 
- private:
   struct Impl;
+
+ private:
   explicit RankClient(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -25,13 +25,15 @@ class Coordinator {
     std::chrono::nanoseconds maximal_tenure =
         std::chrono::milliseconds(100);  // of a spinning holder that others wait behind
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+    std::uint64_t address_space_bytes = 16ull << 40;  // reserved, not used, for the ranks' windows of shared memory
   };
   Coordinator(Options options, std::shared_ptr<Executor> executor);
   ~Coordinator();
   // Serves until every rank has finished, or the first error. The error's text is the report for people: first cause
   // first, then per rank the operation it waits in and who is missing.
   Result<void> run();
-  // From any thread or a signal-safe place: ends the run with this as its first error.
+  // From any thread (one that waits for signals, too; not from inside a signal handler): ends the run with this as its
+  // first error.
   void abort(Error error);
   // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak, ...
   std::string statistics_json() const;

@@ -1,0 +1,213 @@
+// The slot: when this rank gives it back, and when it wants it again.
+#include "backend/client/session.hpp"
+#include "backend/client/thread_state.hpp"
+
+namespace prism {
+namespace {
+
+constexpr std::int64_t kIdlePart = 10;  // using less than one part in ten of the processor is idling
+
+}  // namespace
+
+RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
+  // Callbacks are counted, not listed.
+  static thread_local const pid_t here = this_thread();
+  static thread_local Activity of_pool_thread = Activity::kRuns;
+  return own_threads_.count(here) != 0 ? of_pool_thread : threads_[here];
+}
+
+void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
+  grant_ = number;
+  slot_ = Slot::kHeld;
+  requested_ = false;
+  off_slot_ns_ += now_ns() - off_slot_since_ns_;
+  watched_ns_ = 0;
+  for (auto& completion : std::exchange(early_, {})) deliver(lock, std::move(completion));
+  slot_granted_.notify_all();
+  for (Waiter* waiter : waiters_)
+    if (waiter->deadline.passed()) waiter->wake.notify_all();
+  give_back_if_all_wait(lock);
+}
+
+void RankClient::Impl::give_back(Lock& lock, wire::Release release, Slot to) {
+  release.grant = grant_;
+  if (slot_ == Slot::kHeld) off_slot_since_ns_ = now_ns();
+  slot_ = to;
+  requested_ = false;
+  watched_ns_ = 0;
+  watch_interval_ns_ = 0;
+  send(lock, release);
+}
+
+// Whether a thread of the program (`but_this`: other than the caller) computes, as far as one can see from outside.
+bool RankClient::Impl::others_run(Lock&, bool but_this) {
+  const bool callback_here = but_this && in_callback();
+  const pid_t except = but_this && !callback_here ? this_thread() : 0;
+  if (callbacks_running_ > (callback_here ? 1 : 0) || !callbacks_.empty()) return true;
+  for (const Waiter* waiter : waiters_)
+    if (waiter->missing == 0) return true;  // is waking up
+  for (auto thread = threads_.begin(); thread != threads_.end();) {
+    if (thread->first == except || thread->second != Activity::kRuns) {
+      ++thread;
+      continue;
+    }
+    const ThreadState state = thread_state(thread->first);
+    if (state != ThreadState::kGone && state != ThreadState::kForever) return true;
+    thread = state == ThreadState::kGone ? threads_.erase(thread) : std::next(thread);
+  }
+  return false;
+}
+
+void RankClient::Impl::give_back_if_all_wait(Lock& lock) {
+  if (slot_ != Slot::kHeld || waiters_.empty() || error_) return;
+  if (replies_awaited_ > 0 || others_run(lock, false)) return;
+  wire::Release release;
+  release.kind = wire::ReleaseKind::kBlock;
+  Deadline earliest(Clock::time_point::max());
+  for (const Waiter* waiter : waiters_) {
+    if (waiter->deadline.passed()) return;  // is waking up
+    if (waiter->deadline.at() < earliest.at()) earliest = waiter->deadline;
+    for (const WorkId work : waiter->works)
+      if (const auto found = works_.find(work); found != works_.end() && !found->second.delivered)
+        release.works.push_back(work);
+  }
+  if (earliest.at() != Clock::time_point::max())
+    release.patience_ns = std::max<std::int64_t>(earliest.left().count(), 1);
+  std::sort(release.works.begin(), release.works.end());
+  release.works.erase(std::unique(release.works.begin(), release.works.end()), release.works.end());
+  give_back(lock, std::move(release), Slot::kBlocked);
+}
+
+void RankClient::Impl::request_slot(Lock& lock) {
+  if (slot_ == Slot::kHeld || requested_ || error_) return;
+  requested_ = true;
+  send(lock, wire::RequestSlot{grant_});
+}
+
+Result<void> RankClient::Impl::need_slot(Lock& lock) {
+  if (slot_ != Slot::kHeld) {
+    request_slot(lock);
+    slot_granted_.wait(lock, [this] { return slot_ == Slot::kHeld || error_; });
+  }
+  if (error_) return *error_;
+  return {};
+}
+
+void RankClient::Impl::lend_slot() {
+  Lock lock(mutex_);
+  if (inert_ || error_ || slot_ != Slot::kHeld) return;
+  activity_here(lock) = Activity::kRuns;
+  if (replies_awaited_ > 0 || others_run(lock, true)) return;
+  wire::Release release;
+  release.kind = wire::ReleaseKind::kLend;
+  give_back(lock, std::move(release), Slot::kLent);
+}
+
+void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
+  if (inert_) return blocking();
+  lend_slot();
+  {
+    Lock lock(mutex_);
+    activity_here(lock) = Activity::kOutside;
+    ++outside_;
+  }
+  blocking();
+  Lock lock(mutex_);
+  --outside_;
+  activity_here(lock) = Activity::kRuns;
+  if (!error_) static_cast<void>(need_slot(lock));
+}
+
+void RankClient::Impl::yield(Lock& lock, bool polls_store) {
+  if (error_ || slot_ != Slot::kHeld || replies_awaited_ > 0 || others_run(lock, true)) return;
+  wire::Release release;
+  release.kind = wire::ReleaseKind::kYield;
+  release.polls_store = polls_store;
+  give_back(lock, std::move(release), Slot::kYielded);
+  requested_ = true;  // comes back by itself
+  slot_granted_.wait(lock, [this] { return slot_ == Slot::kHeld || error_; });
+}
+
+std::int64_t RankClient::Impl::off_slot_ns() {
+  Lock lock(mutex_);
+  return off_slot_ns_ + (slot_ == Slot::kHeld || error_ ? 0 : now_ns() - off_slot_since_ns_);
+}
+
+std::int64_t RankClient::Impl::cpu_ns(Lock&) {
+  if (options_.alone_in_process) return cpu_time_of_this_process();
+  std::int64_t total = 0;
+  for (const auto& thread : threads_) total += cpu_time_of(thread.first);
+  return total;
+}
+
+// How long the reader may sleep before watch() is due; a rank that waits in our calls needs no watching.
+int RankClient::Impl::poll_timeout_ms(Lock&) {
+  std::int64_t interval = -1;
+  if (slot_ == Slot::kHeld) {
+    constexpr int kUnhurried = 10;
+    interval = memory_->control().ranks_waiting.load(std::memory_order_relaxed) > 0 ? lend_after_ns_
+                                                                                    : kUnhurried * lend_after_ns_;
+  } else if (slot_ == Slot::kLent) {
+    // Many sleepers must not keep the machine busy by looking whether they sleep.
+    const std::int64_t longest = lend_after_ns_ * std::clamp(options_.world_size / 16, 4, 32);
+    interval = watch_interval_ns_ = std::clamp(watch_interval_ns_ * 2, lend_after_ns_, longest);
+  }
+  if (!callbacks_.empty()) interval = lend_after_ns_;
+  return interval < 0 ? -1 : static_cast<int>((interval + 999'999) / 1'000'000);
+}
+
+void RankClient::Impl::watch(Lock& lock) {
+  // A callback that sleeps in something of its own, while others are queued behind it.
+  if (!callbacks_.empty() && callbacks_started_ == watched_callbacks_started_) {
+    extra_callback_ = true;
+    if (pool_idle_ > 0)
+      callback_queued_.notify_one();
+    else
+      grow_pool(lock);
+  }
+  watched_callbacks_started_ = callbacks_started_;
+
+  if (slot_ != Slot::kHeld && slot_ != Slot::kLent) return;
+  const std::int64_t now = now_ns(), cpu = cpu_ns(lock);
+  const std::int64_t span = now - watched_ns_;
+  if (watched_ns_ != 0 && span < lend_after_ns_) return;
+  const bool idle = watched_ns_ != 0 && (cpu - watched_cpu_ns_) * kIdlePart < span;
+  const bool first = watched_ns_ == 0;
+  watched_ns_ = now;
+  watched_cpu_ns_ = cpu;
+  if (first) return;
+  if (slot_ == Slot::kHeld && idle && replies_awaited_ == 0) {
+    wire::Release release;
+    release.kind = wire::ReleaseKind::kLend;
+    give_back(lock, std::move(release), Slot::kLent);
+    watched_ns_ = now;
+    watched_cpu_ns_ = cpu;
+  } else if (slot_ == Slot::kLent && !idle) {
+    request_slot(lock);
+  }
+}
+
+// Whether this process could do anything by itself; asked when the whole job is silent.
+wire::Quietness RankClient::Impl::quietness(Lock& lock) {
+  using wire::Quietness;
+  if (slot_ == Slot::kHeld || requested_ || outside_ > 0 || callbacks_running_ > 0 || !callbacks_.empty() ||
+      !early_.empty())
+    return Quietness::kAwake;
+  for (const auto& [thread, activity] : threads_) {
+    if (activity != Activity::kRuns) continue;
+    const ThreadState state = thread_state(thread);
+    if (state != ThreadState::kForever && state != ThreadState::kGone) return Quietness::kAwake;
+  }
+  Quietness quietness = Quietness::kAsleep;
+  if (!options_.alone_in_process) return quietness;
+  for (const pid_t thread : threads_of_this_process()) {
+    if (own_threads_.count(thread) != 0 || threads_.count(thread) != 0) continue;
+    const ThreadState state = thread_state(thread);
+    if (state == ThreadState::kRunning) return Quietness::kAwake;
+    if (state == ThreadState::kTimed || state == ThreadState::kOther) quietness = Quietness::kTimed;
+  }
+  static_cast<void>(lock);
+  return quietness;
+}
+
+}  // namespace prism

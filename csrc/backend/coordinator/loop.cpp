@@ -1,0 +1,282 @@
+#include "backend/coordinator/loop.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "backend/coordinator/loop_send.hpp"
+#include "backend/coordinator/process_state.hpp"
+#include "backend/protocol/socket.hpp"
+#include "core/log.hpp"
+
+namespace prism {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kBacklog = 4096;
+constexpr auto kDrain = std::chrono::seconds(2);          // for the last words to reach the ranks
+constexpr auto kLauncherKnowsBetter = milliseconds(200);  // it sees exit codes and signals; EOF says neither
+constexpr auto kStoppedPeriod = milliseconds(500);
+constexpr int kStoppedChecks = 4;  // in a row
+
+}  // namespace
+
+Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
+    : options_(std::move(options)),
+      executor_(std::move(executor)),
+      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1)),
+      matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
+      store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
+      quiet_watch_(io_, std::max(options_.world_size, 1),
+                   {[this](std::uint64_t probe) {
+                      int asked = 0;
+                      for (int rank = 0; rank < options_.world_size; ++rank) {
+                        if (at(rank).finished) continue;
+                        send(rank, wire::Probe{probe});
+                        ++asked;
+                      }
+                      return asked;
+                    },
+                    [this] { fail_from_loop(deadlock_report()); }}),
+      ranks_(static_cast<std::size_t>(std::max(options_.world_size, 1))) {}
+
+Coordinator::Impl::~Impl() {
+  executor_thread_.join();
+  for (Rank& rank : ranks_) rank.unread.clear();  // while results_ is still there
+  io_.restart();
+  io_.poll();  // what the executor posted at the end holds references to this
+}
+
+Result<void> Coordinator::Impl::listen() {
+  const auto& name = options_.address;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() >= sizeof address.sun_path)
+    return Error{ErrorCode::kInvalidInput, fmt::format("the address '{}' has {} characters; accepted: 1 to {}", name,
+                                                       name.size(), sizeof address.sun_path - 1)};
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      ::listen(fd.get(), kBacklog) != 0)
+    return Error{ErrorCode::kIo, fmt::format("listening at '{}': {}", name, std::strerror(errno))};
+  acceptor_.assign(boost::asio::local::stream_protocol(), fd.release());
+  return {};
+}
+
+Result<void> Coordinator::Impl::run() {
+  if (options_.world_size < 1 || options_.slots < 1)
+    return Error{ErrorCode::kInvalidInput, fmt::format("{} ranks on {} slots; accepted: at least one of each",
+                                                       options_.world_size, options_.slots)};
+  // Two descriptors per rank; the soft limit is often 1024.
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
+  PRISM_ASSIGN_OR_RETURN(memory_, SharedMemory::create(options_.world_size, options_.address_space_bytes));
+  const std::uint64_t budget =
+      options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes : available_memory_bytes() / 4 * 3;
+  memory_->control().budget_bytes.store(budget);
+  results_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
+  PRISM_RETURN_IF_ERROR(listen());
+  started_ns_ = now_ns();
+  accept();
+  join_timer_.expires_after(options_.join_timeout);
+  join_timer_.async_wait([this](boost::system::error_code error) {
+    if (error || joined_ == options_.world_size) return;
+    std::vector<int> absent;
+    for (int rank = 0; rank < options_.world_size; ++rank)
+      if (!at(rank).joined) absent.push_back(rank);
+    fail_from_loop({ErrorCode::kTimeout, fmt::format("ranks {} have not connected within {:.0f} s", ranges_text(absent),
+                                                     std::chrono::duration<double>(options_.join_timeout).count())});
+  });
+  every(std::max<std::chrono::nanoseconds>(options_.maximal_tenure / 4, milliseconds(1)), holders_timer_,
+        &Impl::watch_holders_from_loop);
+  every(kStoppedPeriod, stopped_timer_, &Impl::watch_stopped_from_loop);
+  io_.run();
+  ended_ns_ = now_ns();
+  executor_thread_.join();
+  if (first_error_) return *first_error_;
+  return {};
+}
+
+void Coordinator::Impl::abort(Error error) {
+  boost::asio::post(io_, [this, error = std::move(error)] { fail_from_loop(error); });
+}
+
+void Coordinator::Impl::accept() {
+  acceptor_.async_accept([this](boost::system::error_code error, Connection::Socket socket) {
+    if (stopping_ || error == boost::asio::error::operation_aborted) return;
+    if (error) {
+      log(LogLevel::kWarn, "accepting a rank: {}", error.message());
+    } else {
+      ucred peer{};
+      socklen_t length = sizeof peer;
+      const bool ours =
+          getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
+      if (ours) {
+        auto connection = std::make_shared<Connection>(
+            std::move(socket),
+            Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
+                                 [this](Connection& c, const std::string& why) { closed_from_loop(c, why); }});
+        strangers_.insert(connection);
+        connection->start();
+      }
+    }
+    accept();
+  });
+}
+
+void Coordinator::Impl::closed_from_loop(Connection& connection, const std::string& why) {
+  if (connection.rank < 0) {
+    strangers_.erase(connection.shared_from_this());
+    return;
+  }
+  if (stopping_) return end_if_drained_from_loop();
+  if (!at(connection.rank).finished) died_from_loop(connection.rank, why);
+}
+
+void Coordinator::Impl::died_from_loop(int rank, const std::string& why) {
+  Rank& r = at(rank);
+  if (r.died || stopping_) return;
+  r.died = true;
+  auto timer = std::make_shared<boost::asio::steady_timer>(io_, kLauncherKnowsBetter);
+  timer->async_wait([this, rank, why, timer](boost::system::error_code error) {
+    if (!error) fail_from_loop({ErrorCode::kPeerFailed, fmt::format("rank {} died: {}", rank, why)});
+  });
+}
+
+void Coordinator::Impl::fail_from_loop(Error error) {
+  if (stopping_) return;  // the first error wins
+  stopping_ = true;
+  first_error_ = std::move(error);
+  quiet_watch_.stop();
+  timeouts_.stop();
+  for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_}) timer->cancel();
+  for (const auto& stranger : strangers_) stranger->close();
+  strangers_.clear();
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  for (int rank = 0; rank < options_.world_size; ++rank) send(rank, wire::Abort{*first_error_});
+  drain_timer_.expires_after(kDrain);
+  drain_timer_.async_wait([this](boost::system::error_code) { io_.stop(); });
+  need_turn_end();
+}
+
+// Ranks that have read the error are not waited for: they are the launcher's.
+void Coordinator::Impl::end_if_drained_from_loop() {
+  if (!stopping_ && finished_ < options_.world_size) return;
+  for (const Rank& rank : ranks_)
+    if (rank.connection && rank.connection->is_open() && !rank.connection->flushed()) return;
+  stopping_ = true;
+  io_.stop();
+}
+
+void Coordinator::Impl::need_turn_end() {
+  if (turn_end_posted_) return;
+  turn_end_posted_ = true;
+  boost::asio::post(io_, [this] { end_turn_from_loop(); });
+}
+
+void Coordinator::Impl::end_turn_from_loop() {
+  turn_end_posted_ = false;
+  if (!stopping_) {
+    store_changed_from_loop();
+    for (int rank; (rank = scheduler_.grant(now_ns())) >= 0;) {
+      Rank& r = at(rank);
+      forget_block(rank);
+      auto& out = r.connection->out();
+      out.insert(out.end(), r.held.begin(), r.held.end());
+      r.held.clear();
+      send(rank, wire::Grant{++r.grants});
+    }
+    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting()), std::memory_order_relaxed);
+    timeouts_.let_time_pass(scheduler_.waiting() == 0);
+    bool unhooked = false;
+    const bool is_quiet = quiet();
+    if (is_quiet)
+      for (int rank = 0; rank < options_.world_size; ++rank)
+        unhooked = unhooked || scheduler_.state(rank) == SlotState::kLent;
+    quiet_watch_.look(is_quiet, unhooked);
+    if (const auto pause_end = scheduler_.next_pause_end(); pause_end >= 0 && pause_end != pause_armed_ns_) {
+      pause_armed_ns_ = pause_end;
+      pause_timer_.expires_at(Clock::time_point(std::chrono::nanoseconds(pause_end)));
+      pause_timer_.async_wait([this](boost::system::error_code error) {
+        if (error) return;
+        pause_armed_ns_ = -1;
+        need_turn_end();
+      });
+    }
+  }
+  std::vector<int> dirty;
+  dirty.swap(dirty_);
+  for (const int rank : dirty) {
+    Rank& r = at(rank);
+    r.dirty = false;
+    if (!r.freed.empty()) wire::append_frame(r.connection->out(), wire::Freed{std::exchange(r.freed, {})});
+    r.connection->flush();
+  }
+  end_if_drained_from_loop();
+}
+
+void Coordinator::Impl::every(std::chrono::nanoseconds period, boost::asio::steady_timer& timer, void (Impl::*then)()) {
+  timer.expires_after(period);
+  timer.async_wait([this, period, &timer, then](boost::system::error_code error) {
+    if (error || stopping_) return;
+    (this->*then)();
+    every(period, timer, then);
+  });
+}
+
+// A holder that spins on something which only others can bring about must not keep them from running.
+void Coordinator::Impl::watch_holders_from_loop() {
+  if (scheduler_.waiting() == 0) return;
+  for (const int rank : scheduler_.long_holders(now_ns() - options_.maximal_tenure.count())) {
+    if (at(rank).outstanding.empty() && !at(rank).polls_store) continue;
+    scheduler_.excuse(rank);
+    need_turn_end();
+  }
+}
+
+// A stopped process (SIGSTOP) holds what it holds for ever and answers no question.
+void Coordinator::Impl::watch_stopped_from_loop() {
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    Rank& r = at(rank);
+    const bool asked = scheduler_.state(rank) == SlotState::kRunning || quiet_watch_.owes_answer(rank);
+    if (!r.joined || r.finished || !asked || !is_stopped(r.connection->pid())) {
+      r.stopped_checks = 0;
+    } else if (++r.stopped_checks >= kStoppedChecks) {
+      return fail_from_loop({ErrorCode::kPeerFailed,
+                             fmt::format("rank {} (process {}) is stopped by a signal", rank, r.connection->pid())});
+    }
+  }
+}
+
+std::string Coordinator::Impl::statistics_json() const {
+  const std::int64_t end = ended_ns_ != 0 ? ended_ns_ : now_ns();
+  nlohmann::ordered_json json;
+  json["ranks"] = options_.world_size;
+  json["slots"] = options_.slots;
+  json["peak_slots"] = scheduler_.peak_slots();
+  json["switches"] = scheduler_.switches();
+  json["switches_lower_bound"] = switches_lower_bound_;
+  json["grants"] = scheduler_.grants();
+  json["messages"] = messages_;
+  json["operations"] = operations_;
+  json["staged_bytes_peak"] = memory_ ? memory_->control().staged_bytes_peak.load() : 0;
+  json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
+  return json.dump();
+}
+
+}  // namespace prism

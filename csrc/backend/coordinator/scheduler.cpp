@@ -1,0 +1,148 @@
+#include "backend/coordinator/scheduler.hpp"
+
+#include <algorithm>
+
+namespace prism {
+namespace {
+
+constexpr int kFreePolls = 8;                      // in a row, before pauses begin
+constexpr std::int64_t kFirstPause = 50'000;       // ns
+constexpr std::int64_t kLongestPause = 5'000'000;  // ns
+
+}  // namespace
+
+Scheduler::Scheduler(int ranks, int slots)
+    : ranks_(static_cast<std::size_t>(ranks)),
+      slot_(static_cast<std::size_t>(slots)),
+      slots_(slots),
+      peak_slots_(slots) {
+  for (int slot = 0; slot < slots; ++slot) free_.insert({0, slot});
+}
+
+void Scheduler::free_slot(int slot) {
+  Slot& s = slot_[static_cast<std::size_t>(slot)];
+  s.freed = s.last_holder < 0 ? 0 : ++frees_;
+  free_.insert({s.freed, slot});
+}
+
+Scheduler::Key Scheduler::key(int rank) const {
+  const Rank& r = at(rank);
+  if (r.order == kPolls) return {kPolls, r.turn, rank};
+  return {r.urgency > 0 ? kUrgent : r.order, 0, rank};
+}
+
+void Scheduler::enqueue(int rank) {
+  Rank& r = at(rank);
+  if (r.order == kPolls && r.pause_end > 0) {
+    paused_.insert({r.pause_end, rank});
+    return;
+  }
+  if (r.order == kPolls) ++polling_ready_;
+  ready_.insert(key(rank));
+}
+
+void Scheduler::dequeue(int rank) {
+  Rank& r = at(rank);
+  if (r.order == kPolls && r.pause_end > 0) {
+    paused_.erase({r.pause_end, rank});
+    return;
+  }
+  if (r.order == kPolls) --polling_ready_;
+  ready_.erase(key(rank));
+}
+
+void Scheduler::make_ready(int rank, bool whole) {
+  Rank& r = at(rank);
+  const int order = whole ? kWhole : kPartial;
+  if (r.state == SlotState::kRunning || r.state == SlotState::kFinished) return;
+  if (r.state == SlotState::kReady) {
+    if (r.order <= order) return;
+    dequeue(rank);
+  }
+  r.state = SlotState::kReady;
+  r.order = order;
+  r.vain_polls = 0;
+  enqueue(rank);
+}
+
+void Scheduler::give_back(int rank) {
+  Rank& r = at(rank);
+  holders_.erase(rank);
+  --running_;
+  if (r.excused)
+    --slots_;  // the slot beside it stays in its place
+  else
+    free_slot(r.slot);
+  r.excused = false;
+}
+
+void Scheduler::release(int rank, SlotState to) {
+  Rank& r = at(rank);
+  if (r.state == SlotState::kRunning) give_back(rank);
+  if (r.state == SlotState::kReady) dequeue(rank);
+  if (to != SlotState::kFinished) r.vain_polls = 0;
+  r.state = to;
+}
+
+void Scheduler::yield(int rank, std::int64_t now_ns) {
+  Rank& r = at(rank);
+  give_back(rank);
+  r.state = SlotState::kReady;
+  r.order = kPolls;
+  r.turn = ++turns_;
+  const int beyond = ++r.vain_polls - kFreePolls;
+  r.pause_end = beyond <= 0 ? 0 : now_ns + std::min(kLongestPause, kFirstPause << std::min(beyond, 10));
+  enqueue(rank);
+}
+
+void Scheduler::urge(int rank, int delta) {
+  Rank& r = at(rank);
+  const bool queued = r.state == SlotState::kReady && r.order != kPolls;
+  if (queued) ready_.erase(key(rank));
+  r.urgency += delta;
+  if (queued) ready_.insert(key(rank));
+}
+
+int Scheduler::grant(std::int64_t now_ns) {
+  while (!paused_.empty() && paused_.begin()->first <= now_ns) {
+    const int rank = paused_.begin()->second;
+    dequeue(rank);
+    at(rank).pause_end = 0;
+    enqueue(rank);
+  }
+  if (ready_.empty() || free_.empty()) return -1;
+  const int rank = std::get<2>(*ready_.begin());
+  Rank& r = at(rank);
+  dequeue(rank);
+  r.state = SlotState::kRunning;
+  r.granted_ns = now_ns;
+  // The slot that it had last, if it is free and nobody else had it since: nothing to switch there.
+  const auto slot = [&](int index) -> Slot& { return slot_[static_cast<std::size_t>(index)]; };
+  if (r.slot < 0 || slot(r.slot).last_holder != rank || free_.count({slot(r.slot).freed, r.slot}) == 0) {
+    r.slot = free_.begin()->second;
+    if (slot(r.slot).last_holder >= 0) ++switches_;
+    slot(r.slot).last_holder = rank;
+  }
+  free_.erase({slot(r.slot).freed, r.slot});
+  holders_.insert(rank);
+  ++running_;
+  ++grants_;
+  return rank;
+}
+
+std::vector<int> Scheduler::long_holders(std::int64_t since_ns) const {
+  std::vector<int> found;
+  for (const int rank : holders_)
+    if (!at(rank).excused && at(rank).granted_ns < since_ns) found.push_back(rank);
+  return found;
+}
+
+void Scheduler::excuse(int rank) {
+  Rank& r = at(rank);
+  r.excused = true;
+  slot_.emplace_back();
+  free_slot(static_cast<int>(slot_.size()) - 1);
+  peak_slots_ = std::max(peak_slots_, ++slots_);
+}
+
+}  // namespace prism

@@ -1,0 +1,80 @@
+// Who runs: hands M slots to N ranks. Pure bookkeeping, O(log N) per call. Loop thread only.
+// Order: ranks for whose arrival others wait; then ranks all of whose awaited operations are complete; then those with
+// some complete; last, in turn, those that only poll. Lowest rank first within each.
+#pragma once
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace prism {
+
+enum class SlotState : std::uint8_t { kAbsent, kReady, kRunning, kBlocked, kLent, kFinished };
+
+class Scheduler {
+ public:
+  Scheduler(int ranks, int slots);
+
+  SlotState state(int rank) const { return at(rank).state; }
+  bool polls(int rank) const { return at(rank).state == SlotState::kReady && at(rank).order == kPolls; }
+  // From any state but running and finished. `whole`: nothing that it waits for is missing.
+  void make_ready(int rank, bool whole);
+  // A running rank gives its slot back: kBlocked, kLent or kFinished (which any rank may become).
+  void release(int rank, SlotState to);
+  // A running rank polled in vain: behind all others, and after a growing pause when it does so again and again.
+  void yield(int rank, std::int64_t now_ns);
+  // `delta` more operations wait for this rank alone.
+  void urge(int rank, int delta);
+  // Gives a free slot to the next rank and returns it; -1 when there is none of either.
+  int grant(std::int64_t now_ns);
+  // Ranks that have held a slot since before `since_ns` and are not yet excused.
+  std::vector<int> long_holders(std::int64_t since_ns) const;
+  // The holder spins: somebody else may run beside it until it gives its slot back.
+  void excuse(int rank);
+
+  int running() const { return running_; }
+  int waiting() const { return static_cast<int>(ready_.size()) - polling_ready_; }  // for a slot, pollers not counted
+  int polling() const { return polling_ready_ + static_cast<int>(paused_.size()); }
+  // When the first paused poller may run; -1: there is none.
+  std::int64_t next_pause_end() const { return paused_.empty() ? -1 : paused_.begin()->first; }
+  std::uint64_t grants() const { return grants_; }
+  std::uint64_t switches() const { return switches_; }  // grants of a slot to another rank than had it before
+  int peak_slots() const { return peak_slots_; }
+
+ private:
+  enum Order : int { kUrgent, kWhole, kPartial, kPolls };
+  struct Rank {
+    SlotState state = SlotState::kAbsent;
+    int order = kWhole;      // while ready, urgency aside
+    std::uint64_t turn = 0;  // of a poller
+    std::int64_t pause_end = 0;
+    int vain_polls = 0;
+    int urgency = 0;
+    int slot = -1;  // held, or held last
+    bool excused = false;
+    std::int64_t granted_ns = 0;
+  };
+  using Key = std::tuple<int, std::uint64_t, int>;
+  const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Key key(int rank) const;
+  void enqueue(int rank);
+  void dequeue(int rank);
+  void give_back(int rank);
+  void free_slot(int slot);
+
+  std::vector<Rank> ranks_;
+  std::set<Key> ready_;
+  std::set<std::pair<std::int64_t, int>> paused_;  // pollers that are not to run before that time
+  std::set<int> holders_;
+  struct Slot {
+    int last_holder = -1;
+    std::uint64_t freed = 0;  // counts up
+  };
+  std::vector<Slot> slot_;
+  std::set<std::pair<std::uint64_t, int>> free_;  // (freed, slot): longest free first, so that its holder's state stays
+  int slots_, running_ = 0, polling_ready_ = 0, peak_slots_;
+  std::uint64_t turns_ = 0, frees_ = 0, grants_ = 0, switches_ = 0;
+};
+
+}  // namespace prism

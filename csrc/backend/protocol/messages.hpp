@@ -1,0 +1,279 @@
+// The messages between a rank (RankClient) and the coordinator; docs/design/capture_protocol.md tells when each is
+// sent. One struct per message; fields() serves writing and reading alike.
+// A frame is: u32 bytes of the body, u8 MessageType, body.
+#pragma once
+#include <concepts>
+#include <optional>
+
+#include "backend/client/rank_client.hpp"
+#include "backend/protocol/wire.hpp"
+
+namespace prism::wire {
+
+inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::size_t kFrameHeaderBytes = 5;
+inline constexpr std::size_t kMaxFrameBytes = 80u << 20;
+inline constexpr std::size_t kMaxHelloBytes = 64;  // before a rank is let in, no frame may be longer
+
+enum class MessageType : std::uint8_t {
+  kHello,
+  kJoinGroup,
+  kLeaveGroup,
+  kIssue,
+  kReadDone,
+  kRelease,
+  kRequestSlot,
+  kProbeReply,
+  kStoreRequest,
+  kStoreCancel,
+  kFinish,
+  kWelcome,
+  kGrant,
+  kCompletion,
+  kFreed,
+  kProbe,
+  kStoreReply,
+  kAbort,
+  kCount
+};
+
+// --- a rank speaks
+
+struct Hello {
+  static constexpr auto kType = MessageType::kHello;
+  std::uint32_t version = kProtocolVersion, rank = 0, world_size = 0;
+  void fields(auto& a) { a.value(version), a.value(rank), a.value(world_size); }
+};
+
+struct JoinGroup {
+  static constexpr auto kType = MessageType::kJoinGroup;
+  GroupHandle handle = 0;  // chosen by the rank
+  std::string key;
+  std::vector<std::int32_t> members;
+  void fields(auto& a) {
+    a.value(handle), a.blob(key);
+    a.list(members, kMaxIds, [](auto& b, auto& member) { b.value(member); });
+  }
+};
+
+struct LeaveGroup {
+  static constexpr auto kType = MessageType::kLeaveGroup;
+  GroupHandle handle = 0;
+  void fields(auto& a) { a.value(handle); }
+};
+
+struct Issue {
+  static constexpr auto kType = MessageType::kIssue;
+  WorkId work = 0;
+  Operation operation;
+  void fields(auto& a) {
+    auto& o = operation;
+    a.value(work), a.value(o.group), a.value(o.op), a.value(o.dtype), a.value(o.reduce_op);
+    a.value(o.root), a.value(o.peer), a.value(o.tag), a.value(o.seq);
+    a.sizes(o.output_bytes);
+    a.list(o.shapes, kMaxPieces,
+           [](auto& b, auto& shape) { b.list(shape, kMaxDimensions, [](auto& c, auto& extent) { c.value(extent); }); });
+    a.list(o.inputs, kMaxPieces, [](auto& b, auto& region) { b.value(region.offset), b.value(region.bytes); });
+    std::int64_t timeout = o.timeout.count();
+    a.value(timeout);
+    if constexpr (std::decay_t<decltype(a)>::kReads) o.timeout = std::chrono::nanoseconds(timeout);
+  }
+};
+
+// Outcomes whose regions this rank will not read again.
+struct ReadDone {
+  static constexpr auto kType = MessageType::kReadDone;
+  std::vector<WorkId> works;
+  void fields(auto& a) {
+    a.list(works, kMaxIds, [](auto& b, auto& work) { b.value(work); });
+  }
+};
+
+enum class ReleaseKind : std::uint8_t {
+  kBlock,  // every thread waits for one of `works`
+  kLend,   // asleep in something else; any outstanding operation may wake it
+  kYield,  // a poll answered "not yet"
+  kCount
+};
+
+// Gives the slot of grant number `grant` back; ignored when another grant is under way to the rank.
+struct Release {
+  static constexpr auto kType = MessageType::kRelease;
+  ReleaseKind kind = ReleaseKind::kBlock;
+  std::uint64_t grant = 0;
+  bool polls_store = false;      // kYield: a change of the store is what the rank looks for
+  std::int64_t patience_ns = 0;  // kBlock: ready again, unanswered, after so long; 0: never
+  std::vector<WorkId> works;     // kBlock
+  void fields(auto& a) {
+    a.value(kind), a.value(grant), a.value(polls_store), a.value(patience_ns);
+    a.list(works, kMaxIds, [](auto& b, auto& work) { b.value(work); });
+  }
+};
+
+// The rank wants a slot although nothing that it waits for is complete.
+struct RequestSlot {
+  static constexpr auto kType = MessageType::kRequestSlot;
+  std::uint64_t grant = 0;  // the last one received
+  void fields(auto& a) { a.value(grant); }
+};
+
+enum class Quietness : std::uint8_t {
+  kAwake,   // some thread computes, or sleeps in what is none of ours
+  kTimed,   // threads that never issued anything sleep with a time limit
+  kAsleep,  // every thread waits for an operation or for another thread
+  kCount
+};
+
+struct ProbeReply {
+  static constexpr auto kType = MessageType::kProbeReply;
+  std::uint64_t probe = 0;
+  Quietness quietness = Quietness::kAwake;
+  std::int64_t cpu_ns = 0;  // processor time used so far
+  void fields(auto& a) { a.value(probe), a.value(quietness), a.value(cpu_ns); }
+};
+
+enum class StoreVerb : std::uint8_t {
+  kSet,
+  kGet,
+  kAdd,
+  kCompareSet,
+  kAppend,
+  kCheck,
+  kWait,
+  kDelete,
+  kNumKeys,
+  kListKeys,
+  kQueuePush,
+  kQueuePop,
+  kQueueLength,
+  kCount
+};
+
+struct StoreRequest {
+  static constexpr auto kType = MessageType::kStoreRequest;
+  WorkId work = 0;  // 0: no answer wanted
+  StoreVerb verb = StoreVerb::kSet;
+  bool block = false;  // kQueuePop: wait for an item
+  std::int64_t amount = 0;
+  std::vector<std::string> keys;  // one, but for kCheck and kWait; kListKeys: the prefix
+  RankClient::Bytes value, expected;
+  void fields(auto& a) {
+    a.value(work), a.value(verb), a.value(block), a.value(amount);
+    a.list(keys, kMaxIds, [](auto& b, auto& key) { b.blob(key); });
+    a.blob(value), a.blob(expected);
+  }
+};
+
+struct StoreCancel {
+  static constexpr auto kType = MessageType::kStoreCancel;
+  WorkId work = 0;
+  void fields(auto& a) { a.value(work); }
+};
+
+struct Finish {
+  static constexpr auto kType = MessageType::kFinish;
+  std::string error_text;  // empty: ended well
+  void fields(auto& a) { a.blob(error_text); }
+};
+
+// --- the coordinator speaks
+
+// Carries the descriptor of the shared memory.
+struct Welcome {
+  static constexpr auto kType = MessageType::kWelcome;
+  std::uint64_t window_bytes = 0;
+  std::int64_t lend_after_ns = 0;
+  void fields(auto& a) { a.value(window_bytes), a.value(lend_after_ns); }
+};
+
+struct Grant {
+  static constexpr auto kType = MessageType::kGrant;
+  std::uint64_t grant = 0;  // counts up from 1 per rank
+  void fields(auto& a) { a.value(grant); }
+};
+
+struct Completion {
+  static constexpr auto kType = MessageType::kCompletion;
+  WorkId work = 0;
+  std::int32_t source = -1;
+  std::optional<Error> error;
+  std::vector<Region> regions;
+  void fields(auto& a) {
+    a.value(work), a.value(source);
+    bool failed = error.has_value();
+    a.value(failed);
+    if (failed) {
+      if (!error) error.emplace();
+      a.value(error->code), a.blob(error->message);
+    }
+    a.list(regions, kMaxPieces, [](auto& b, auto& region) { b.value(region.offset), b.value(region.bytes); });
+  }
+};
+
+// Operations of this rank whose inputs nobody reads any more.
+struct Freed {
+  static constexpr auto kType = MessageType::kFreed;
+  std::vector<WorkId> works;
+  void fields(auto& a) {
+    a.list(works, kMaxIds, [](auto& b, auto& work) { b.value(work); });
+  }
+};
+
+struct Probe {
+  static constexpr auto kType = MessageType::kProbe;
+  std::uint64_t probe = 0;
+  void fields(auto& a) { a.value(probe); }
+};
+
+enum class StoreStatus : std::uint8_t { kDone, kPending, kAbsent, kWrongUse, kCount };
+
+struct StoreReply {
+  static constexpr auto kType = MessageType::kStoreReply;
+  WorkId work = 0;
+  StoreStatus status = StoreStatus::kDone;
+  std::int64_t number = 0;
+  RankClient::Bytes value;
+  std::vector<std::string> keys;
+  void fields(auto& a) {
+    a.value(work), a.value(status), a.value(number), a.blob(value);
+    a.list(keys, kMaxIds, [](auto& b, auto& key) { b.blob(key); });
+  }
+};
+
+struct Abort {
+  static constexpr auto kType = MessageType::kAbort;
+  Error error;
+  void fields(auto& a) { a.value(error.code), a.blob(error.message); }
+};
+
+// --- frames
+
+template <typename Message>
+void append_frame(Buffer& out, const Message& message) {
+  const std::size_t start = out.size();
+  out.resize(start + kFrameHeaderBytes);
+  Writer writer(out);
+  const_cast<Message&>(message).fields(writer);  // a Writer only looks
+  const auto body = static_cast<std::uint32_t>(out.size() - start - kFrameHeaderBytes);
+  std::memcpy(out.data() + start, &body, sizeof body);
+  out[start + 4] = static_cast<std::uint8_t>(Message::kType);
+}
+
+struct Frame {
+  MessageType type = MessageType::kCount;
+  std::span<const std::uint8_t> body;
+};
+
+// The first frame of `bytes`: nullopt when it is not all there yet, an error when it cannot be one.
+Result<std::optional<Frame>> first_frame(std::span<const std::uint8_t> bytes, std::size_t limit = kMaxFrameBytes);
+
+// Reads the message of a frame whose type was looked at.
+template <typename Message>
+std::optional<Message> decode(const Frame& frame) {
+  Message message;
+  Reader reader(frame.body);
+  message.fields(reader);
+  return reader.complete() ? std::optional(std::move(message)) : std::nullopt;
+}
+
+}  // namespace prism::wire

@@ -1,0 +1,93 @@
+#include "backend/protocol/socket.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+namespace prism {
+
+void UniqueFd::reset() {
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
+
+Result<UniqueFd> connect_to(const std::string& name, Deadline deadline) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() >= sizeof address.sun_path)
+    return Error{ErrorCode::kInvalidInput, fmt::format("the coordinator's address '{}' has {} characters; accepted: 1 "
+                                                       "to {}",
+                                                       name, name.size(), sizeof address.sun_path - 1)};
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  auto pause = std::chrono::milliseconds(1);
+  while (true) {
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (fd.get() < 0) return Error{ErrorCode::kIo, fmt::format("socket: {}", std::strerror(errno))};
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
+    // A listener that is not there yet, or whose queue of a thousand starting ranks is full for the moment.
+    const bool may_come = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
+    if (!may_come || deadline.passed())
+      return Error{ErrorCode::kPeerFailed,
+                   fmt::format("no coordinator answers at '{}': {}", name, std::strerror(errno))};
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(50));
+  }
+}
+
+bool send_all(int fd, std::span<const std::uint8_t> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+  }
+  return true;
+}
+
+bool send_with_fd(int socket, std::span<const std::uint8_t> bytes, int fd) {
+  iovec piece{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  ssize_t sent = 0;
+  do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+std::ptrdiff_t receive_with_fd(int socket, std::span<std::uint8_t> bytes, UniqueFd& fd) {
+  iovec piece{bytes.data(), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t received = 0;
+  do received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  while (received < 0 && errno == EINTR);
+  if (received <= 0) return received;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    int passed = -1;
+    std::memcpy(&passed, CMSG_DATA(header), sizeof passed);
+    fd = UniqueFd(passed);
+  }
+  return received;
+}
+
+}  // namespace prism

@@ -1,0 +1,41 @@
+// Abstract Unix stream sockets, as far as a rank needs them: no file, so nothing to leave behind.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "core/deadline.hpp"
+#include "core/result.hpp"
+
+namespace prism {
+
+// A descriptor that closes itself.
+class UniqueFd {
+ public:
+  explicit UniqueFd(int fd = -1) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~UniqueFd() { reset(); }
+  void reset();
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+// Connects to the abstract socket `name`; tries again until `deadline` while nobody listens there.
+Result<UniqueFd> connect_to(const std::string& name, Deadline deadline);
+// Writes all of `bytes`; false when the other end is gone.
+bool send_all(int fd, std::span<const std::uint8_t> bytes);
+// Sends `bytes` (a few) with a descriptor; false when the other end is gone or would block.
+bool send_with_fd(int socket, std::span<const std::uint8_t> bytes, int fd);
+// Receives up to bytes.size() bytes, and the descriptor that may come with them; 0 at the end, -1 with errno.
+std::ptrdiff_t receive_with_fd(int socket, std::span<std::uint8_t> bytes, UniqueFd& fd);
+
+}  // namespace prism

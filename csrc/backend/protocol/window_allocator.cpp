@@ -1,0 +1,155 @@
+#include "backend/protocol/window_allocator.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace prism {
+namespace {
+
+constexpr std::uint64_t kAlignment = 64;  // a cache line, and more than any vector unit asks for
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kLarge = 256u << 10;
+constexpr std::uint64_t kSmallGrowth = 512u << 10;  // pages are reserved in such steps
+
+std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+}  // namespace
+
+void FreeSpace::insert(std::uint64_t offset, std::uint64_t bytes) {
+  auto next = by_offset_.lower_bound(offset);
+  if (next != by_offset_.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    by_size_.erase({next->second, next->first});
+    next = by_offset_.erase(next);
+  }
+  if (next != by_offset_.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == offset) {
+      offset = previous->first;
+      bytes += previous->second;
+      by_size_.erase({previous->second, previous->first});
+      by_offset_.erase(previous);
+    }
+  }
+  by_offset_.emplace(offset, bytes);
+  by_size_.emplace(bytes, offset);
+}
+
+std::int64_t FreeSpace::take(std::uint64_t bytes) {
+  const auto hole = by_size_.lower_bound({bytes, 0});
+  if (hole == by_size_.end()) return -1;
+  const auto [size, offset] = *hole;
+  by_size_.erase(hole);
+  by_offset_.erase(offset);
+  if (size > bytes) insert(offset + bytes, size - bytes);
+  return static_cast<std::int64_t>(offset);
+}
+
+WindowAllocator::WindowAllocator(SharedMemory& memory, int owner) : memory_(memory), owner_(owner) {
+  const std::uint64_t begin = memory.window_begin(owner);
+  small_end_ = begin + (owner == memory.coordinator() ? kPage : 0);  // the control block's page
+  large_begin_ = begin + memory.window_bytes() / 4;
+  large_.insert(large_begin_, begin + memory.window_bytes() - large_begin_);
+}
+
+WindowAllocator::~WindowAllocator() {
+  std::uint64_t bytes = 0;
+  for (const auto& block : blocks_) bytes += block.second;
+  memory_.control().staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+}
+
+Result<Region> WindowAllocator::allocate(std::uint64_t bytes) {
+  if (bytes == 0) return Region{memory_.window_begin(owner_), 0};
+  if (bytes > memory_.window_bytes()) return out_of_window(bytes);
+  const std::uint64_t rounded = round_up(bytes, bytes < kLarge ? kAlignment : kPage);
+  PRISM_RETURN_IF_ERROR(charge(rounded));
+  auto offset = bytes < kLarge ? small_block(rounded) : large_block(rounded);
+  if (!offset) {
+    memory_.control().staged_bytes.fetch_sub(rounded, std::memory_order_relaxed);
+    return offset.error();
+  }
+  blocks_.emplace(*offset, rounded);
+  return Region{*offset, bytes};
+}
+
+Result<std::uint64_t> WindowAllocator::small_block(std::uint64_t bytes) {
+  std::int64_t offset = small_.take(bytes);
+  while (offset < 0) {
+    const std::uint64_t step = std::min(large_begin_ - small_end_, kSmallGrowth);
+    if (step == 0) return large_block(round_up(bytes, kPage));
+    PRISM_RETURN_IF_ERROR(reserve(small_end_, step));
+    small_.insert(small_end_, step);
+    small_end_ += step;
+    offset = small_.take(bytes);
+  }
+  return static_cast<std::uint64_t>(offset);
+}
+
+Result<std::uint64_t> WindowAllocator::large_block(std::uint64_t bytes) {
+  const std::int64_t offset = large_.take(bytes);
+  if (offset < 0) return out_of_window(bytes);
+  if (auto reserved = reserve(static_cast<std::uint64_t>(offset), bytes); !reserved) {
+    large_.insert(static_cast<std::uint64_t>(offset), bytes);
+    return reserved.error();
+  }
+  return static_cast<std::uint64_t>(offset);
+}
+
+void WindowAllocator::free(std::uint64_t offset) {
+  const auto block = blocks_.find(offset);
+  if (block == blocks_.end()) return;
+  const std::uint64_t bytes = block->second;
+  blocks_.erase(block);
+  memory_.control().staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  if (offset < large_begin_) return small_.insert(offset, bytes);
+  // A small block that found its quarter full holds whole pages all the same.
+  const std::uint64_t pages = round_up(bytes, kPage);
+  fallocate(memory_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+            static_cast<off_t>(pages));
+  large_.insert(offset, pages);
+}
+
+std::int64_t WindowAllocator::block_of(Region region) const {
+  auto block = blocks_.upper_bound(region.offset);
+  if (block == blocks_.begin()) return -1;
+  --block;
+  const std::uint64_t inside = region.offset - block->first;
+  if (inside > block->second || region.bytes > block->second - inside) return -1;
+  return static_cast<std::int64_t>(block->first);
+}
+
+Result<void> WindowAllocator::reserve(std::uint64_t offset, std::uint64_t bytes) {
+  while (fallocate(memory_.fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
+    if (errno != EINTR)
+      return Error{ErrorCode::kIo, fmt::format("reserving {} bytes of shared memory: {}", bytes, std::strerror(errno))};
+  return {};
+}
+
+Result<void> WindowAllocator::charge(std::uint64_t bytes) {
+  ControlBlock& control = memory_.control();
+  const std::uint64_t budget = control.budget_bytes.load(std::memory_order_relaxed);
+  const std::uint64_t before = control.staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (budget != 0 && before + bytes > budget) {
+    control.staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+    return Error{ErrorCode::kIo,
+                 fmt::format("a tensor of {} bytes does not fit the memory for staged tensors: {} of {} bytes are "
+                             "available; raise --memory-budget",
+                             bytes, budget > before ? budget - before : 0, budget)};
+  }
+  std::uint64_t peak = control.staged_bytes_peak.load(std::memory_order_relaxed);
+  while (before + bytes > peak && !control.staged_bytes_peak.compare_exchange_weak(peak, before + bytes)) {
+  }
+  return {};
+}
+
+Error WindowAllocator::out_of_window(std::uint64_t bytes) const {
+  return {ErrorCode::kIo, fmt::format("a tensor of {} bytes does not fit the {} bytes of shared memory that one rank "
+                                      "may have; what is staged and not yet read by all is still in it",
+                                      bytes, memory_.window_bytes())};
+}
+
+}  // namespace prism

@@ -1,0 +1,207 @@
+#include "backend/harness.hpp"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <stdexcept>
+
+namespace prism::test {
+namespace {
+
+template <typename T, typename Accumulator>
+Result<void> reduce_as(ReduceOp op, const ReducePiece& piece) {
+  for (std::size_t i = 0; i < piece.numel; ++i) {
+    Accumulator sum{};
+    for (std::size_t m = 0; m < piece.inputs.size(); ++m) {
+      T value;
+      std::memcpy(&value, piece.inputs[m] + i * sizeof(T), sizeof(T));
+      const auto x = static_cast<Accumulator>(value);
+      if (m == 0)
+        sum = x;
+      else if (op == ReduceOp::kSum || op == ReduceOp::kAvg)
+        sum += x;
+      else if (op == ReduceOp::kMax)
+        sum = std::max(sum, x);
+      else if (op == ReduceOp::kMin)
+        sum = std::min(sum, x);
+      else if (op == ReduceOp::kProduct)
+        sum *= x;
+      else
+        return Error{ErrorCode::kInvalidInput, "not in this executor"};
+    }
+    if (op == ReduceOp::kAvg) sum /= static_cast<Accumulator>(piece.inputs.size());
+    const T result = static_cast<T>(sum);
+    std::memcpy(piece.output + i * sizeof(T), &result, sizeof(T));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> PlainExecutor::reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) {
+  for (const ReducePiece& piece : pieces) {
+    if (dtype == DType::kInt64)
+      PRISM_RETURN_IF_ERROR((reduce_as<std::int64_t, std::int64_t>(op, piece)));
+    else if (dtype == DType::kFloat32)
+      PRISM_RETURN_IF_ERROR((reduce_as<float, double>(op, piece)));
+    else
+      return Error{ErrorCode::kInvalidInput, "not in this executor"};
+  }
+  return {};
+}
+
+Rank::Rank(std::unique_ptr<RankClient> client, int rank, int world)
+    : client_(std::move(client)), rank_(rank), world_(world) {}
+
+GroupHandle Rank::world_group() {
+  if (world_group_ == 0) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(world_));
+    std::iota(all.begin(), all.end(), 0);
+    world_group_ = group("world", all);
+  }
+  return world_group_;
+}
+
+Region Rank::put(const std::vector<std::int64_t>& values) { return put_as(values); }
+
+std::vector<std::int64_t> Rank::get(Region region) const {
+  std::vector<std::int64_t> values(region.bytes / sizeof(std::int64_t));
+  if (!values.empty()) std::memcpy(values.data(), client_->data(region), region.bytes);
+  return values;
+}
+
+Operation Rank::operation(Op op, std::vector<Region> inputs, std::vector<std::uint64_t> output_elements,
+                          GroupHandle group) {
+  Operation operation;
+  operation.group = group == 0 ? world_group() : group;
+  operation.op = op;
+  operation.dtype = op == Op::kBarrier ? DType::kNone : DType::kInt64;
+  if (is_reduction(op)) operation.reduce_op = ReduceOp::kSum;
+  operation.inputs = std::move(inputs);
+  for (const Region input : operation.inputs)
+    operation.shapes.push_back({static_cast<std::int64_t>(input.bytes / sizeof(std::int64_t))});
+  for (const std::uint64_t elements : output_elements)
+    operation.output_bytes.push_back(elements * sizeof(std::int64_t));
+  if (!is_point_to_point(op)) operation.seq = seq_[operation.group]++;
+  return operation;
+}
+
+Result<WorkId> Rank::start(Operation operation, Answer* answer) {
+  return client_->issue(operation, [this, answer](const Outcome& outcome) {
+    answer->status = outcome.status;
+    answer->source = outcome.source;
+    for (const Region region : outcome.regions) answer->tensors.push_back(get(region));
+  });
+}
+
+Rank::Answer Rank::run(Operation operation) {
+  Answer answer;
+  const auto work = start(std::move(operation), &answer);
+  if (!work) return {work.error(), {}, -1};
+  if (auto waited = wait(*work); !waited) {
+    Answer failed;
+    failed.status = waited.error();
+    return failed;
+  }
+  return answer;
+}
+
+Result<void> Rank::wait(WorkId work, std::chrono::nanoseconds limit) {
+  return client_->wait(std::span(&work, 1), Deadline::after(limit));
+}
+
+std::vector<std::int64_t> Rank::all_reduce(std::vector<std::int64_t> values, GroupHandle group) {
+  const std::uint64_t count = values.size();
+  const auto answer = run(operation(Op::kAllReduce, {put(values)}, {count}, group));
+  if (!answer.status) throw std::runtime_error(answer.status.error().message);
+  return answer.tensors.at(0);
+}
+
+void Rank::barrier(GroupHandle group) {
+  const auto answer = run(operation(Op::kBarrier, {}, {}, group));
+  if (!answer.status) throw std::runtime_error(answer.status.error().message);
+}
+
+std::string fresh_address() {
+  static std::atomic<int> count{0};
+  return fmt::format("prism-test-{}-{}", getpid(), ++count);
+}
+
+Coordinator::Options small_coordinator(int ranks, int slots) {
+  Coordinator::Options options;
+  options.address = fresh_address();
+  options.world_size = ranks;
+  options.slots = slots;
+  options.join_timeout = std::chrono::seconds(60);
+  options.address_space_bytes = 2ull << 30;  // mapped once per rank, in one process
+  return options;
+}
+
+namespace {
+
+void run_rank(const Coordinator::Options& options, int rank, bool alone, const std::function<void(Rank&)>& program) {
+  RankClient::Options client;
+  client.address = options.address;
+  client.rank = rank;
+  client.world_size = options.world_size;
+  client.alone_in_process = alone;
+  auto connected = RankClient::connect(client);
+  if (!connected) return;
+  Rank self(std::move(*connected), rank, options.world_size);
+  std::string error;
+  try {
+    program(self);
+  } catch (const std::exception& e) {
+    error = fmt::format("{}", e.what());
+  }
+  self.client().finish(error);
+}
+
+}  // namespace
+
+JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& program,
+                  const std::function<void(Coordinator::Options&)>& adjust) {
+  auto options = small_coordinator(ranks, slots);
+  if (adjust) adjust(options);
+  Coordinator coordinator(options, std::make_shared<PlainExecutor>());
+  JobResult job;
+  std::thread loop([&] { job.result = coordinator.run(); });
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { run_rank(options, rank, false, program); });
+  for (auto& thread : threads) thread.join();
+  loop.join();
+  job.statistics = coordinator.statistics_json();
+  return job;
+}
+
+JobResult run_processes(int ranks, int slots, const std::function<void(Rank&)>& program,
+                        const std::function<void(Coordinator::Options&)>& adjust,
+                        const std::function<void(std::vector<int>)>& meanwhile) {
+  auto options = small_coordinator(ranks, slots);
+  if (adjust) adjust(options);
+  std::vector<int> pids;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      run_rank(options, rank, true, program);
+      _exit(0);
+    }
+    pids.push_back(pid);
+  }
+  Coordinator coordinator(options, std::make_shared<PlainExecutor>());
+  JobResult job;
+  std::thread loop([&] { job.result = coordinator.run(); });
+  if (meanwhile) meanwhile(pids);
+  loop.join();
+  for (const int pid : pids) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+  job.statistics = coordinator.statistics_json();
+  return job;
+}
+
+}  // namespace prism::test

@@ -1,0 +1,89 @@
+// A job of N ranks without torch: a coordinator on a thread, one RankClient per rank, each rank's program a function.
+#pragma once
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/client/rank_client.hpp"
+#include "backend/coordinator/coordinator.hpp"
+
+namespace prism::test {
+
+// Plain loops; int64, int32 and float32 (accumulated in double).
+class PlainExecutor : public Executor {
+ public:
+  Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override;
+};
+
+// One rank, as a program sees it.
+class Rank {
+ public:
+  Rank(std::unique_ptr<RankClient> client, int rank, int world);
+  RankClient& client() { return *client_; }
+  int rank() const { return rank_; }
+  int world() const { return world_; }
+  GroupHandle world_group();
+  GroupHandle group(const std::string& key, std::vector<std::int32_t> members) {
+    return client_->join_group(key, members).value();
+  }
+
+  Region put(const std::vector<std::int64_t>& values);
+  template <typename T>
+  Region put_as(const std::vector<T>& values) {
+    const Region region = client_->stage(values.size() * sizeof(T)).value();
+    std::memcpy(client_->data(region), values.data(), region.bytes);
+    return region;
+  }
+  std::vector<std::int64_t> get(Region region) const;
+
+  // What came out of an operation.
+  struct Answer {
+    Result<void> status;
+    std::vector<std::vector<std::int64_t>> tensors;
+    std::int32_t source = -1;
+  };
+  // Issues without waiting; *answer is filled when wait() on the id has returned.
+  Result<WorkId> start(Operation operation, Answer* answer);
+  // Issues and waits.
+  Answer run(Operation operation);
+  Result<void> wait(WorkId work, std::chrono::nanoseconds limit = std::chrono::hours(1));
+
+  // int64 operations of the world group, or of `group`.
+  Operation operation(Op op, std::vector<Region> inputs, std::vector<std::uint64_t> output_elements,
+                      GroupHandle group = 0);
+  std::vector<std::int64_t> all_reduce(std::vector<std::int64_t> values, GroupHandle group = 0);
+  void barrier(GroupHandle group = 0);
+
+ private:
+  std::unique_ptr<RankClient> client_;
+  int rank_, world_;
+  GroupHandle world_group_ = 0;
+  std::unordered_map<GroupHandle, std::uint64_t> seq_;
+};
+
+struct JobOptions {
+  int ranks = 2, slots = 1;
+  Coordinator::Options coordinator;
+};
+
+struct JobResult {
+  Result<void> result;
+  std::string statistics;
+};
+
+std::string fresh_address();
+Coordinator::Options small_coordinator(int ranks, int slots);
+
+// Runs `program` on every rank; a program's thrown std::exception is its traceback.
+JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& program,
+                  const std::function<void(Coordinator::Options&)>& adjust = {});
+// The same with each rank in a process of its own.
+JobResult run_processes(int ranks, int slots, const std::function<void(Rank&)>& program,
+                        const std::function<void(Coordinator::Options&)>& adjust = {},
+                        const std::function<void(std::vector<int> pids)>& meanwhile = {});
+
+}  // namespace prism::test
