@@ -112,7 +112,7 @@ def _make(name: str, key: str, inner_name: str, options, backend_options):
 
     members = options.global_ranks_in_group or list(range(options.group_size))
     if takeover.route() == "capture":
-        return _c10d.CaptureBackend(name, key, options.group_rank, members, options.timeout)
+        return _c10d.PrismBackend(name, key, options.group_rank, members, options.timeout, _coalesces(name))
     if options.split_from is not None and isinstance(options.split_from, _c10d.PrismBackend):
         options.split_from = options.split_from.inner  # builtin creators assert its type
     if inner_name != name:
@@ -121,6 +121,11 @@ def _make(name: str, key: str, inner_name: str, options, backend_options):
     if _last_instances:  # a second backend of the same group, for another device
         key = f"{key}:{inner_name}"
     return _c10d.PrismBackend(name, key, options.group_rank, members, inner)
+
+
+def _coalesces(name: str) -> bool:
+    """Whether the asked-for backend has startCoalescing; decides how many works batch_isend_irecv returns."""
+    return name in _ACCELERATOR_NAMES or (name == "prism" and accelerator() is not None)
 
 
 def _call(plugin, options, backend_options):

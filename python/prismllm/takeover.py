@@ -87,6 +87,7 @@ def start_rank() -> None:
         _c10d.connect(address, rank, world_size)
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
+        _c10d.install_cpu_allocator()
         _c10d.start_recorder(
             rank=rank,
             world_size=world_size,

@@ -9,6 +9,11 @@
 #include "backend/c10d/backend.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/session.hpp"
+#include "backend/c10d/cpu_allocator.hpp"
+#include "backend/c10d/store.hpp"
+#include "backend/c10d/tensors.hpp"
+#include "backend/coordinator/coordinator.hpp"
+#include "backend/executor/aten_executor.hpp"
 #include "core/deadline.hpp"
 
 namespace py = pybind11;
@@ -62,6 +67,40 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   if (auto started = Recorder::start(std::move(options)); !started) throw std::runtime_error(started.error().message);
 }
 
+// What AtenExecutor makes of the members' tensors, given in rank order.
+at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::string& reduce_op) {
+  const auto op = reduce_op_from_name(reduce_op);
+  if (!op || inputs.empty())
+    throw std::invalid_argument("reduce_tensors: '" + reduce_op + "' of " + std::to_string(inputs.size()) + " tensors");
+  auto output = at::empty_like(inputs[0]);
+  ReducePiece piece;
+  for (const auto& input : inputs) {
+    TORCH_CHECK(input.is_cpu() && input.is_contiguous() && input.numel() == output.numel() &&
+                    input.scalar_type() == output.scalar_type(),
+                "reduce_tensors: accepted are contiguous CPU tensors of one type and size");
+    piece.inputs.push_back(static_cast<const std::byte*>(input.const_data_ptr()));
+  }
+  piece.output = static_cast<std::byte*>(output.mutable_data_ptr());
+  piece.numel = output.numel();
+  if (auto done = AtenExecutor().reduce(dtype_of(output.scalar_type()), *op, {&piece, 1}); !done)
+    throw std::invalid_argument(done.error().message);
+  return output;
+}
+
+std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
+                                              std::uint64_t memory_budget_bytes) {
+  Coordinator::Options options;
+  options.address = std::move(address);
+  options.world_size = world_size;
+  options.slots = slots;
+  options.memory_budget_bytes = memory_budget_bytes;
+  return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
+}
+
+void run_coordinator(Coordinator& coordinator) {
+  if (auto served = coordinator.run(); !served) throw std::runtime_error(served.error().message);
+}
+
 void finish_recorder() {
   if (auto finished = Recorder::finish(); !finished) throw std::runtime_error(finished.error().message);
 }
@@ -83,6 +122,17 @@ PYBIND11_MODULE(_c10d, module) {
              return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
            }),
            py::arg("backend"), py::arg("key"), py::arg("rank"), py::arg("members"), py::arg("inner"))
+      .def(py::init([](std::string backend, std::string key, int rank, std::vector<std::int32_t> members,
+                       std::chrono::milliseconds timeout, bool coalescing) {
+             auto group = make_group(std::move(backend), std::move(key), rank, std::move(members));
+             auto route = make_capture_route(group, timeout, coalescing);
+             return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
+           }),
+           py::arg("backend"), py::arg("key"), py::arg("rank"), py::arg("members"), py::arg("timeout"),
+           py::arg("coalescing"), NoGil())
+      .def("perform_nocolor_split", [](PrismBackend& self, const py::object& device) {
+        if (auto inner = self.inner()) py::cast(inner).attr("perform_nocolor_split")(device);
+      })
       .def_property_readonly("inner", &PrismBackend::inner)
       .def("__getattr__", [](PrismBackend& self, const std::string& name) -> py::object {
         if (auto inner = self.inner(); inner && name.rfind("__", 0) != 0)
@@ -97,7 +147,21 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("abandon", [] {
     Recorder::abandon();
     session_abandon();
+    forget_cpu_allocations();
   });
+  py::class_<PrismStore, c10d::Store, c10::intrusive_ptr<PrismStore>>(module, "PrismStore",
+                                                                      "The coordinator's store, under capture.")
+      .def(py::init([] { return c10::make_intrusive<PrismStore>(); }));
+
+  py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
+      .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
+           py::arg("memory_budget_bytes") = 0)
+      .def("run", &run_coordinator, NoGil(), "Returns when every rank has finished; raises RuntimeError otherwise.")
+      .def("abort", [](Coordinator& self, const std::string& why) { self.abort({ErrorCode::kAborted, why}); })
+      .def("statistics_json", &Coordinator::statistics_json);
+
+  module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
+  module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
              py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), NoGil());
   module.def("finish_recorder", &finish_recorder, NoGil());

@@ -45,6 +45,8 @@ class Route {
 };
 
 std::unique_ptr<Route> make_real_route(const Group& group, BackendPtr inner);
-std::unique_ptr<Route> make_capture_route(const Group& group, std::chrono::milliseconds timeout);
+// `coalescing`: whether the backend that the program asked for has startCoalescing (with it batch_isend_irecv gives one
+// work instead of several).
+std::unique_ptr<Route> make_capture_route(const Group& group, std::chrono::milliseconds timeout, bool coalescing);
 
 }  // namespace prism

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backend/client/rank_client.hpp"
+#include "core/deadline.hpp"
 
 namespace prism {
 
@@ -12,6 +13,12 @@ void session_connect(const std::string& address, int rank, int world_size);
 void session_finish(const std::string& error_text);
 // In a forked child: forgets the parent's connection without touching it.
 void session_abandon();
+
+// Until when a rank under capture waits for something whose own timeout is `timeout`: that, but not less than half an
+// hour, because wall time says little about a rank that shares its slot, and a deadlock is found without it.
+inline Deadline capture_deadline(std::chrono::milliseconds timeout) {
+  return Deadline::after(std::max<std::chrono::nanoseconds>(timeout, std::chrono::minutes(30)));
+}
 
 // Futures of operations under capture that were handed out and are not complete.
 void future_handed_out();

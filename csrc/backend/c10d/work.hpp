@@ -1,15 +1,66 @@
 // The Work objects that the routes hand out. A work that nobody keeps still completes.
 #pragma once
+#include <ATen/core/ivalue.h>
+
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <atomic>
+#include <memory>
 #include <vector>
 
 #include "backend/c10d/route.hpp"
+#include "backend/client/rank_client.hpp"
 #include "backend/recorder/recorder.hpp"
 
 namespace prism {
 
 // `inner` with its waits and its completion recorded; everything else is inner's answer.
 WorkPtr recorded_work(WorkPtr inner, std::vector<CommId> comms, c10d::OpType type);
+
+// An operation that the coordinator serves. The client's completion thread calls complete(); all else is the program's.
+class CaptureWork : public c10d::Work {
+ public:
+  // `blocks` receive the outcome's regions in order; `results` are what the program sees of them.
+  CaptureWork(std::shared_ptr<const Group> group, const Call& call, std::uint64_t sequence, CommId comm,
+              std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout);
+  void set_id(WorkId id) { id_ = id; }
+  WorkId id() const { return id_; }
+  CommId comm() const { return comm_; }
+  void complete(const Outcome& outcome);
+
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return source_; }
+  std::vector<at::Tensor> result() override { return results_; }
+  void synchronize() override {}
+  void blockCurrentStream() override;
+  void abort() override {}
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::chrono::milliseconds getTimeout() const override { return timeout_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void rethrow_if_failed() const;
+
+  const std::shared_ptr<const Group> group_;
+  const Op op_;
+  const std::uint64_t sequence_;
+  const CommId comm_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<at::Tensor> blocks_, results_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  WorkId id_ = 0;
+  int source_ = -1;
+  std::atomic<bool> done_{false};
+  bool handed_out_ = false;  // the future; under mutex_
+};
+
+// All works of a coalesced batch as one.
+WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works);
+
+// The error as people see it: whose it is and in which operation.
+Error operation_error(const Error& error, const Group& group, Op op, std::uint64_t sequence);
 
 }  // namespace prism

@@ -1,0 +1,177 @@
+// Route `capture`: inputs are staged in the run's shared memory, the coordinator matches the members' operations, and
+// the completion copies the outcome into the outputs.
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <atomic>
+
+#include "backend/c10d/backward_wait.hpp"
+#include "backend/c10d/recording.hpp"
+#include "backend/c10d/route.hpp"
+#include "backend/c10d/session.hpp"
+#include "backend/c10d/tensors.hpp"
+#include "backend/c10d/work.hpp"
+
+namespace prism {
+namespace {
+
+// The element type in which the coordinator sees the operation. Where bytes only move, any type will do.
+Result<DType> common_dtype(const Call& call, const Blocks& blocks) {
+  DType common = DType::kNone;
+  bool mixed = false;
+  for (const auto* tensors : {&blocks.inputs, &blocks.outputs})
+    for (const auto& tensor : *tensors) {
+      const auto dtype = dtype_of(tensor.scalar_type());
+      mixed |= dtype == DType::kNone || (common != DType::kNone && dtype != common);
+      common = dtype;
+    }
+  if (!mixed) return common;
+  if (!is_reduction(call.op)) return DType::kUInt8;
+  return Error{ErrorCode::kInvalidInput, fmt::format("{}: the tensors have several or unknown element types; accepted "
+                                                     "is one type for all of them",
+                                                     name(call.op))};
+}
+
+std::vector<std::vector<std::int64_t>> shapes_of(const Call& call) {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const auto& tensor : call.inputs.empty() ? call.outputs : call.inputs) shapes.push_back(tensor.sizes().vec());
+  return shapes;
+}
+
+class CaptureRoute : public Route {
+ public:
+  CaptureRoute(Group group, std::chrono::milliseconds timeout, bool coalescing)
+      : group_(std::make_shared<Group>(std::move(group))),
+        options_(c10::make_intrusive<c10d::Backend::Options>(group_->backend, timeout)),
+        coalescing_(coalescing) {
+    auto joined = client().join_group(group_->key, group_->members);
+    if (!joined) fail(joined.error(), Op::kNone);
+    handle_ = *joined;
+    options_->group_name = group_->key.substr(group_->key.rfind('/') + 1);
+    options_->global_ranks_in_group.assign(group_->members.begin(), group_->members.end());
+  }
+
+  ~CaptureRoute() override {
+    if (auto* client = session_client()) client->leave_group(handle_);
+  }
+
+  WorkPtr issue(Call& call, Forward) override {
+    expect_waits_after_backward();
+    auto blocks = blocks_of(call, group_->size());
+    if (!blocks) fail(blocks.error(), call.op);
+    const IssueScope scope(call, *group_, batch_);
+    return submit(call, *blocks, scope.comm());
+  }
+
+  void start_coalescing() override {
+    coalescing_now_ = true;
+    if (auto* recorder = Recorder::active()) batch_ = recorder->next_batch();
+  }
+
+  WorkPtr end_coalescing() override {
+    coalescing_now_ = false;
+    batch_ = -1;
+    return batch_work(std::exchange(batch_works_, {}));
+  }
+
+  void monitored_barrier(const c10d::BarrierOptions& options, bool) override {
+    Call call;
+    call.op = Op::kBarrier;
+    call.type = c10d::OpType::BARRIER;
+    call.timeout = options.timeout;
+    call.async = false;
+    const IssueScope scope(call, *group_, -1);
+    submit(call, {}, scope.comm())->wait(options.timeout);
+  }
+
+  std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>&,
+                               const OptionsPtr& options, const Group& child) override {
+    if (child.rank < 0) return nullptr;
+    return make_capture_route(child, options ? options->timeout : options_->timeout, coalescing_);
+  }
+
+  bool supports_splitting() const override { return true; }
+  bool supports_coalescing() const override { return coalescing_; }
+  OptionsPtr options() override { return options_; }
+  void set_timeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  std::uint64_t sequence_number() override { return sequence_; }
+  void abort() override {}
+  void shutdown() override {}
+
+ private:
+  static RankClient& client() {
+    auto* client = session_client();
+    if (!client) throw_distributed({ErrorCode::kAborted, "this process has no connection to a coordinator"});
+    return *client;
+  }
+
+  [[noreturn]] void fail(const Error& error, Op op) const {
+    throw_distributed(operation_error(error, *group_, op, sequence_));
+  }
+
+  WorkPtr submit(const Call& call, const Blocks& blocks, CommId comm) {
+    Operation operation;
+    operation.group = handle_;
+    operation.op = call.op;
+    operation.root = call.root;
+    operation.peer = call.peer;
+    operation.tag = call.tag;
+    auto dtype = common_dtype(call, blocks);
+    if (!dtype) fail(dtype.error(), call.op);
+    operation.dtype = *dtype;
+    if (is_reduction(call.op)) {
+      operation.reduce_op = reduce_op_of(call.reduce_op);
+      if (operation.reduce_op == ReduceOp::kNone)
+        fail({ErrorCode::kInvalidInput, "this reduction is not supported under capture; accepted: sum, avg, product, "
+                                        "min, max, bit_and, bit_or, bit_xor"},
+             call.op);
+    }
+    operation.shapes = shapes_of(call);
+    for (const auto& block : blocks.outputs) operation.output_bytes.push_back(bytes_of(block));
+    operation.inputs = stage(blocks.inputs, call.op);
+    synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
+    if (!is_point_to_point(call.op)) operation.seq = sequence_++;
+    const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
+    auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);
+    auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
+    if (!issued) fail(issued.error(), call.op);
+    work->set_id(*issued);
+    if (coalescing_now_) batch_works_.push_back(work);
+    return work;
+  }
+
+  static std::uint64_t bytes_of(const at::Tensor& tensor) {
+    return static_cast<std::uint64_t>(tensor.numel()) * tensor.element_size();
+  }
+
+  std::vector<Region> stage(const std::vector<at::Tensor>& tensors, Op op) {
+    std::vector<Region> regions;
+    for (const auto& tensor : tensors) {
+      auto region = client().stage(bytes_of(tensor));
+      if (!region) {
+        for (const auto staged : regions) client().discard(staged);
+        fail(region.error(), op);
+      }
+      regions.push_back(*region);
+      copy_to_bytes(tensor, client().data(*region));
+    }
+    return regions;
+  }
+
+  const std::shared_ptr<const Group> group_;
+  const c10::intrusive_ptr<c10d::Backend::Options> options_;
+  const bool coalescing_;
+  GroupHandle handle_ = 0;
+  std::atomic<std::uint64_t> sequence_{0};
+  bool coalescing_now_ = false;
+  std::int32_t batch_ = -1;
+  std::vector<c10::intrusive_ptr<CaptureWork>> batch_works_;
+};
+
+}  // namespace
+
+std::unique_ptr<Route> make_capture_route(const Group& group, std::chrono::milliseconds timeout, bool coalescing) {
+  return std::make_unique<CaptureRoute>(group, timeout, coalescing);
+}
+
+}  // namespace prism

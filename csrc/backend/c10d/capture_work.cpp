@@ -1,0 +1,173 @@
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/c10d/recording.hpp"
+#include "backend/c10d/session.hpp"
+#include "backend/c10d/tensors.hpp"
+#include "backend/c10d/work.hpp"
+
+namespace prism {
+namespace {
+
+using c10::ivalue::Future;
+
+RankClient& client_or_throw() {
+  auto* client = session_client();
+  if (!client) throw_distributed({ErrorCode::kAborted, "this process has left the capture"});
+  return *client;
+}
+
+std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<c10::Device> devices;
+  for (const auto& tensor : tensors)
+    if (!tensor.is_cpu() && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
+      devices.push_back(tensor.device());
+  return devices;
+}
+
+class BatchWork : public c10d::Work {
+ public:
+  explicit BatchWork(std::vector<c10::intrusive_ptr<CaptureWork>> works)
+      : Work(-1, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    WaitScope scope;  // one wait for all of them
+    for (const auto& work : works_) work->wait(timeout);
+    return true;
+  }
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const auto& work) { return work->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& work : works_)
+      if (auto failure = work->exception()) return failure;
+    return nullptr;
+  }
+  std::vector<at::Tensor> result() override {
+    std::vector<at::Tensor> results;
+    for (const auto& work : works_)
+      for (auto& tensor : work->result()) results.push_back(tensor);
+    return results;
+  }
+  void synchronize() override {}
+  c10::intrusive_ptr<Future> getFuture() override {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;
+    c10::List<c10::intrusive_ptr<Future>> futures(c10::FutureType::create(c10::ListType::ofTensors()));
+    for (const auto& work : works_) futures.push_back(work->getFuture());
+    auto results = result();
+    future_ = c10::make_intrusive<Future>(c10::ListType::ofTensors(), devices_of(results));
+    c10::collectAll(futures)->addCallback([future = future_, results](Future& all) {
+      for (const c10::IValue& one : all.value().toListRef())
+        if (const auto done = one.toFuture(); done->hasError()) return future->setError(done->exception_ptr());
+      future->markCompleted(c10::IValue(results));
+    });
+    return future_;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<CaptureWork>> works_;
+  c10::intrusive_ptr<Future> future_;
+};
+
+}  // namespace
+
+Error operation_error(const Error& error, const Group& group, Op op, std::uint64_t sequence) {
+  std::string which = is_point_to_point(op) ? std::string() : fmt::format(" number {}", sequence);
+  return {error.code, fmt::format("rank {}, {}{} in group '{}' ({}): {}", group.members[group.rank], name(op), which,
+                                  group.key, group.backend, error.message)};
+}
+
+WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works) {
+  return c10::make_intrusive<BatchWork>(std::move(works));
+}
+
+CaptureWork::CaptureWork(std::shared_ptr<const Group> group, const Call& call, std::uint64_t sequence, CommId comm,
+                         std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout)
+    : Work(group->rank, call.type),
+      group_(std::move(group)),
+      op_(call.op),
+      sequence_(sequence),
+      comm_(comm),
+      timeout_(timeout),
+      blocks_(std::move(blocks)),
+      results_(call.outputs.empty() ? call.inputs : call.outputs),
+      future_(c10::make_intrusive<Future>(c10::ListType::ofTensors(), devices_of(results_))) {}
+
+void CaptureWork::complete(const Outcome& outcome) {
+  std::exception_ptr failure;
+  if (!outcome.status) {
+    const auto error = operation_error(outcome.status.error(), *group_, op_, sequence_);
+    failure = std::make_exception_ptr(c10::DistBackendError(
+        {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.message));
+  } else {
+    try {
+      TORCH_INTERNAL_ASSERT(outcome.regions.size() == blocks_.size());
+      for (std::size_t i = 0; i < blocks_.size(); ++i)
+        if (blocks_[i].numel() > 0) copy_from_bytes(client_or_throw().data(outcome.regions[i]), blocks_[i]);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    source_ = outcome.source;
+  }
+  blocks_.clear();
+  record_transfer_done(comm_);
+  {
+    const std::lock_guard lock(mutex_);
+    exception_ = failure;
+    done_ = true;
+    if (handed_out_) future_completed();
+  }
+  // Before the future: its callbacks may wait for this very work.
+  record_callbacks(comm_, [&] {
+    if (failure)
+      future_->setError(failure);
+    else
+      future_->markCompleted(c10::IValue(results_));
+  });
+}
+
+void CaptureWork::rethrow_if_failed() const {
+  if (auto failure = exception()) std::rethrow_exception(failure);
+}
+
+bool CaptureWork::wait(std::chrono::milliseconds timeout) {
+  WaitScope scope;
+  scope.add(comm_);
+  if (!done_) {
+    const auto patience = timeout == kNoTimeout ? timeout_ : timeout;
+    if (auto waited = client_or_throw().wait({&id_, 1}, capture_deadline(patience)); !waited && !done_)
+      throw_distributed(operation_error(waited.error(), *group_, op_, sequence_));
+  }
+  rethrow_if_failed();
+  return true;
+}
+
+bool CaptureWork::isCompleted() { return done_ || client_or_throw().poll(id_) || done_; }
+
+bool CaptureWork::isSuccess() const { return done_ && !exception(); }
+
+std::exception_ptr CaptureWork::exception() const {
+  const std::lock_guard lock(mutex_);
+  return exception_;
+}
+
+void CaptureWork::blockCurrentStream() { wait(kNoTimeout); }
+
+c10::intrusive_ptr<Future> CaptureWork::getFuture() {
+  future_taken(comm_, future_.get());
+  const std::lock_guard lock(mutex_);
+  if (!handed_out_ && !done_) {
+    handed_out_ = true;
+    future_handed_out();
+  }
+  return future_;
+}
+
+}  // namespace prism

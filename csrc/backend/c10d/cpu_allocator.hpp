@@ -1,0 +1,13 @@
+// The allocator hook for recorded memory on the CPU: wraps torch's CPU allocator and tells the recorder of every
+// allocation and release. "Bytes" are those requested at this allocator; memory from NumPy, shared memory and files
+// does not pass here.
+#pragma once
+
+namespace prism {
+
+// From now on CPU tensors are counted; once per process, before the program allocates. Idempotent.
+void install_cpu_allocator();
+// In a forked child: what the parent allocated is not the child's to count.
+void forget_cpu_allocations();
+
+}  // namespace prism

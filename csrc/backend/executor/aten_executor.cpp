@@ -1,0 +1,135 @@
+#include "backend/executor/aten_executor.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "backend/c10d/tensors.hpp"
+
+namespace prism {
+namespace {
+
+// Elements per chunk: accumulator (up to 16 bytes each) and one converted operand together stay within a 1 MiB L2.
+constexpr std::size_t kChunk = 32 * 1024;
+
+// How one element type is reduced: its bytes are read as `view`, accumulated in `accumulate`.
+struct Plan {
+  at::ScalarType view, accumulate;
+  ReduceOp op;
+};
+
+std::optional<Plan> plan(DType dtype, ReduceOp op) {
+  const auto type = scalar_type(dtype);
+  if (type == at::ScalarType::Undefined || op == ReduceOp::kNone) return std::nullopt;
+  const bool bitwise = op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+  const bool ordered = op == ReduceOp::kMin || op == ReduceOp::kMax;
+  switch (dtype) {
+    case DType::kBool:
+      if (op == ReduceOp::kAvg) return std::nullopt;
+      if (op == ReduceOp::kSum || op == ReduceOp::kMax) op = ReduceOp::kBitOr;
+      if (op == ReduceOp::kProduct || op == ReduceOp::kMin) op = ReduceOp::kBitAnd;
+      return Plan{type, type, op};
+    case DType::kFloat16:
+    case DType::kBFloat16:
+    case DType::kFloat8E4M3FN:
+    case DType::kFloat8E5M2:
+      if (bitwise) return std::nullopt;
+      return Plan{type, at::kFloat, op};
+    case DType::kFloat32:
+      if (bitwise) return std::nullopt;
+      return Plan{type, ordered ? at::kFloat : at::kDouble, op};
+    case DType::kFloat64:
+      if (bitwise) return std::nullopt;
+      return Plan{type, type, op};
+    case DType::kComplex64:
+    case DType::kComplex128:
+      if (bitwise || ordered) return std::nullopt;
+      return Plan{type, at::kComplexDouble, op};
+    // ATen has no sum of these; of n-bit integers that wrap around it is the signed type's.
+    case DType::kUInt16:
+      if (op == ReduceOp::kAvg) return Plan{type, at::kLong, op};
+      return Plan{op == ReduceOp::kSum ? at::kShort : type, op == ReduceOp::kSum ? at::kShort : type, op};
+    case DType::kUInt32:
+      if (op == ReduceOp::kAvg) return Plan{type, at::kLong, op};
+      return Plan{op == ReduceOp::kSum ? at::kInt : type, op == ReduceOp::kSum ? at::kInt : type, op};
+    case DType::kUInt64:
+      if (op == ReduceOp::kAvg) return std::nullopt;
+      return Plan{op == ReduceOp::kSum ? at::kLong : type, op == ReduceOp::kSum ? at::kLong : type, op};
+    default:
+      return Plan{type, type, op};
+  }
+}
+
+void combine(ReduceOp op, at::Tensor& total, const at::Tensor& next) {
+  switch (op) {
+    case ReduceOp::kProduct:
+      total.mul_(next);
+      break;
+    case ReduceOp::kMin:
+      at::minimum_out(total, total, next);
+      break;
+    case ReduceOp::kMax:
+      at::maximum_out(total, total, next);
+      break;
+    case ReduceOp::kBitAnd:
+      total.bitwise_and_(next);
+      break;
+    case ReduceOp::kBitOr:
+      total.bitwise_or_(next);
+      break;
+    case ReduceOp::kBitXor:
+      total.bitwise_xor_(next);
+      break;
+    default:
+      total.add_(next);
+  }
+}
+
+void reduce_piece(const Plan& plan, std::size_t element_size, const ReducePiece& piece) {
+  const auto chunk_of = [&](const std::byte* bytes, std::size_t first, std::size_t count) {
+    return at::from_blob(const_cast<std::byte*>(bytes) + first * element_size, {static_cast<std::int64_t>(count)},
+                         at::TensorOptions().dtype(plan.view));
+  };
+  const bool own_type = plan.view == plan.accumulate;
+  for (std::size_t first = 0; first < piece.numel; first += kChunk) {
+    const std::size_t count = std::min(kChunk, piece.numel - first);
+    const auto output = chunk_of(piece.output, first, count);
+    auto total = own_type ? output : at::empty({static_cast<std::int64_t>(count)}, plan.accumulate);
+    total.copy_(chunk_of(piece.inputs[0], first, count));
+    for (std::size_t member = 1; member < piece.inputs.size(); ++member) {
+      const auto next = chunk_of(piece.inputs[member], first, count);
+      combine(plan.op, total, own_type ? next : next.to(plan.accumulate));
+    }
+    if (plan.op == ReduceOp::kAvg) {
+      const auto members = static_cast<std::int64_t>(piece.inputs.size());
+      if (at::isIntegralType(plan.accumulate, /*includeBool=*/false))
+        total.div_(members, "trunc");
+      else
+        total.div_(members);
+    }
+    if (!own_type) output.copy_(total);
+  }
+}
+
+}  // namespace
+
+Result<void> AtenExecutor::reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) {
+  const auto how = plan(dtype, op);
+  if (!how)
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("reduction '{}' is not defined for {} tensors", name(op), name(dtype))};
+  const c10::InferenceMode no_autograd;
+  try {
+    for (const auto& piece : pieces)
+      if (!piece.inputs.empty()) reduce_piece(*how, element_size(dtype), piece);
+  } catch (const std::exception& failure) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("reduction '{}' of {} tensors failed: {}", name(op), name(dtype), failure.what())};
+  }
+  return {};
+}
+
+}  // namespace prism
