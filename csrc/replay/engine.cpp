@@ -44,7 +44,7 @@ void Engine::start_lanes() {
   for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
     if (job_.ranks[r].cls < 0) continue;
     for (std::uint32_t node : job_.classes[static_cast<std::size_t>(job_.ranks[r].cls)].lane_first)
-      if (node != kNone) first[r] = std::min(first[r], graph.timing(static_cast<int>(r)).start_ns[node]);
+      if (node != kNone) first[r] = std::min(first[r], job_.timing(static_cast<int>(r)).start_ns[node]);
   }
   std::int64_t job_start = *std::min_element(first.begin(), first.end());
   for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
@@ -59,7 +59,7 @@ void Engine::start_lanes() {
       Lane& lane = lanes_[job_.ranks[r].lane_base + l];
       lane.node = node;
       if (node != kNone && plan.in[node].empty())
-        lane.free_ns = graph.timing(rank).start_ns[node] - (same_clock ? job_start : first[r]);
+        lane.free_ns = job_.timing(rank).start_ns[node] - (same_clock ? job_start : first[r]);
       resumed_.push_back(l);
     }
     resume_lanes(rank);
@@ -77,7 +77,7 @@ std::int64_t Engine::end_of(int rank, std::uint32_t node) const {
 // had to be waited for.
 std::int64_t Engine::wake_up_ns(int rank, std::uint32_t node) const {
   if (!job_.graph->timed()) return 0;
-  TimingView timing = job_.graph->timing(rank);
+  TimingView timing = job_.timing(rank);
   std::int64_t last = timing.start_ns[node];
   for (std::uint32_t source : job_.plan(rank).in[node])
     last = std::max(last, timing.start_ns[source] + timing.duration_ns[source]);

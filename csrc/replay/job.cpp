@@ -178,8 +178,10 @@ Result<Job> prepare(const ExecutionGraph& graph) {
   Job job;
   job.graph = &graph;
   job.model = progress_model(graph.progress_model());
-  for (std::size_t c = 0; c < graph.class_count(); ++c)
-    job.classes.push_back(plan_class(graph.class_view(static_cast<int>(c))));
+  for (int c = 0; c < static_cast<int>(graph.class_count()); ++c) {
+    job.views.push_back(graph.class_view(c));
+    job.classes.push_back(plan_class(job.views.back()));
+  }
   std::uint64_t entries = 0, lanes = 0, queues = 0;
   for (int rank = 0; rank < graph.world_size(); ++rank) {
     RankPlan plan{.cls = graph.class_of(rank),
@@ -187,9 +189,10 @@ Result<Job> prepare(const ExecutionGraph& graph) {
                   .lane_base = static_cast<std::uint32_t>(lanes),
                   .queue_base = static_cast<std::uint32_t>(queues)};
     job.ranks.push_back(plan);
+    job.timings.push_back(plan.cls < 0 ? TimingView{} : graph.timing(rank));
     if (plan.cls < 0) continue;
-    entries += graph.class_view(plan.cls).comm_op.size();
-    lanes += graph.class_view(plan.cls).lane_name.size();
+    entries += job.view(rank).comm_op.size();
+    lanes += job.view(rank).lane_name.size();
     queues += job.classes[static_cast<std::size_t>(plan.cls)].queues;
   }
   if (std::max({entries, lanes, queues}) >= kNeverIssued)

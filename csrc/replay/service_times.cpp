@@ -19,7 +19,7 @@ std::vector<std::int64_t> taken_up(const Job& job) {
     const RankPlan& plan = job.ranks[rank];
     if (plan.cls < 0) continue;
     const ClassView& view = job.view(static_cast<int>(rank));
-    TimingView timing = job.graph->timing(static_cast<int>(rank));
+    TimingView timing = job.timing(static_cast<int>(rank));
     std::size_t workers = static_cast<std::size_t>(job.model.workers);
     std::vector<std::int64_t> free(job.plan(static_cast<int>(rank)).queues * workers, INT64_MIN);
     for (std::uint32_t c = 0; c < view.comm_op.size(); ++c) {
@@ -40,7 +40,7 @@ std::vector<std::int64_t> taken_up(const Job& job) {
 }
 
 std::int64_t recorded_end(const Job& job, std::uint32_t entry) {
-  TimingView timing = job.graph->timing(job.entry_rank[entry]);
+  TimingView timing = job.timing(job.entry_rank[entry]);
   std::uint32_t node = job.transfer_node(entry);
   return timing.start_ns[node] + timing.duration_ns[node];
 }

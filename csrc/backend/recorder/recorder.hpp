@@ -37,11 +37,12 @@ class Recorder {
  public:
   struct Options {
     int rank = 0, world_size = 1;
-    std::string path;   // fragment to write: a .prism of this one rank
-    bool timed = true;  // false under capture
+    std::string path = {};  // fragment to write: a .prism of this one rank
+    bool timed = true;      // false under capture
     std::string progress_model = "conservative";
     std::string metadata_json = "{}";
-    std::function<std::int64_t()> clock;  // default CLOCK_MONOTONIC ns; under capture minus the time without a slot
+    std::function<std::int64_t()> clock =
+        {};  // default CLOCK_MONOTONIC ns; under capture minus the time without a slot
   };
   // The process's recorder, or nullptr when nothing is recorded: one relaxed load.
   static Recorder* active();

@@ -342,7 +342,7 @@ TEST_CASE("a process records again after finish, and lanes of the old recording 
 
 TEST_CASE("two recordings at once, or none, are an error that says so") {
   Job job(true, "first.prism");
-  auto second = Recorder::start({.path = "second.prism", .clock = {}});
+  auto second = Recorder::start({.path = "second.prism"});
   REQUIRE_FALSE(second.ok());
   CHECK(second.error().message.find("first.prism") != std::string::npos);
   job.take(1);
