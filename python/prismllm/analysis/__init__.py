@@ -6,7 +6,7 @@ The definitions are those of replay (csrc/replay/report.cpp); on a replayed trac
 from prismllm.analysis.iterations import iteration_bounds, iteration_times
 from prismllm.analysis.meetings import Meetings
 from prismllm.analysis.operations import Operation, operations
-from prismllm.analysis.usage import Usage, usage, waiting_in_waits
+from prismllm.analysis.usage import Usage, split_waits, usage
 from prismllm.analysis.with_times import with_times
 
 __all__ = [
@@ -16,7 +16,7 @@ __all__ = [
     "iteration_bounds",
     "iteration_times",
     "operations",
+    "split_waits",
     "usage",
-    "waiting_in_waits",
     "with_times",
 ]

@@ -22,6 +22,7 @@ class Meetings:
     start_ns    [entries]  when this member had issued it
     end_ns      [entries]  when this member was done
     ready_ns    [entries]  when everyone whom this member needed had come, at most end_ns
+    holder      [entries]  the rank that came at ready_ns: who was waited for, if anyone (the member itself, else)
     """
 
     def __init__(self, trace: Trace):
@@ -43,22 +44,24 @@ class Meetings:
         self.meeting = np.empty(len(order), np.int64)
         self.meeting[order] = np.cumsum(new)
         self.count = int(self.meeting.max()) + 1 if len(order) else 0
-        self.ready_ns = self._ready(join("is_root", bool))
+        self.ready_ns, self.holder = self._ready(join("is_root", bool))
 
     def of_rank(self, rank: int, comms: int) -> slice:
         """The rows of a rank that has so many communications."""
         return slice(self.entry_base[rank], self.entry_base[rank] + comms)
 
-    def _ready(self, is_root: np.ndarray) -> np.ndarray:
-        last = np.full(self.count, np.iinfo(np.int64).min)
-        np.maximum.at(last, self.meeting, self.start_ns)
-        root = np.full(self.count, np.iinfo(np.int64).min)
-        np.maximum.at(root, self.meeting[is_root], self.start_ns[is_root])
+    def _ready(self, is_root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        order = np.lexsort((-self.rank, self.start_ns))  # who comes last is written last; of several the lowest rank
+        last, root = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)  # [meetings] entry
+        last[self.meeting[order]] = order
+        root[self.meeting] = np.arange(len(order))
+        root[self.meeting[is_root]] = np.flatnonzero(is_root)
         needs_root_only = (np.isin(self.op, _FROM_ROOT) | np.isin(self.op, _TO_ROOT)) & ~is_root
         needed = np.where(needs_root_only, root[self.meeting], last[self.meeting])
-        # Who came after this member was done did not hold it (the root of a broadcast, say): it needed only itself.
-        needed = np.where(needed > self.end_ns, self.start_ns, needed)
-        return np.maximum(needed, self.start_ns)
+        # Who came before this member, or after it was done (to the root of a broadcast, say), did not hold it.
+        held = (self.start_ns[needed] > self.start_ns) & (self.start_ns[needed] <= self.end_ns)
+        needed = np.where(held, needed, np.arange(len(order)))
+        return self.start_ns[needed], self.rank[needed]
 
 
 class _Entries:
