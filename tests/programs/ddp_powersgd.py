@@ -6,7 +6,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
-args = start(__doc__, lambda p: p.add_argument("--bucket-mb", type=float, default=25.0))
+args = start(__doc__, lambda p: p.add_argument("--bucket-mb", type=float, default=25.0), steps=5)
 model = DistributedDataParallel(mlp(64, 4), bucket_cap_mb=args.bucket_mb)
 state = PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2, min_compression_rate=1)
 model.register_comm_hook(state, powerSGD_hook)

@@ -1,0 +1,23 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+
+def size(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """Three digits."""
+    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if abs(seconds) * scale >= 0.9995:
+            return f"{seconds * scale:.3g} {unit}" if abs(seconds) * scale < 999.5 else f"{seconds * scale:.0f} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
+
+
+def share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f}%" if whole else "-"
