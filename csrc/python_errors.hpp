@@ -13,7 +13,10 @@ namespace prism {
   PyObject* type = PyExc_RuntimeError;
   if (error.code == ErrorCode::kInvalidInput || error.code == ErrorCode::kCorruptFile) type = PyExc_ValueError;
   if (error.code == ErrorCode::kIo) type = PyExc_OSError;
-  PyErr_SetString(type, error.message.c_str());
+  // A message may quote a file's bytes, which need not be UTF-8.
+  const auto text = pybind11::reinterpret_steal<pybind11::object>(
+      PyUnicode_DecodeUTF8(error.message.data(), static_cast<Py_ssize_t>(error.message.size()), "backslashreplace"));
+  if (text) PyErr_SetObject(type, text.ptr());
   throw pybind11::error_already_set();
 }
 

@@ -141,8 +141,9 @@ class Comparison {
     const auto itself = [](std::size_t i) { return static_cast<int>(i); };
     const auto equal = std::equal_to<>();
     const auto ta = a_.timing(rank), tb = b_.timing(rank);
-    if (auto found = column(rank, "start", ta.start_ns, tb.start_ns, equal, time, itself)) return found;
+    // Durations first: starts differ in all that follows.
     if (auto found = column(rank, "duration", ta.duration_ns, tb.duration_ns, equal, time, itself)) return found;
+    if (auto found = column(rank, "start", ta.start_ns, tb.start_ns, equal, time, itself)) return found;
     const auto ma = a_.memory(rank), mb = b_.memory(rank);
     const auto at = [&](std::size_t i) { return static_cast<int>(ma.node[i]); };
     if (auto found = column(rank, "memory step", ma.node, mb.node, equal, index, at)) return found;
