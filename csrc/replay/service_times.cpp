@@ -116,14 +116,28 @@ class Recorded {
       Message message{post.entry, sends ? job_.entry_rank[post.entry] : job_.peer(post.entry)};
       if (auto other = sends ? box.post_send(message) : box.post_receive(message)) {
         std::int64_t start = std::max(taken_[post.entry], taken_[other->entry]);
-        for (std::uint32_t entry : {post.entry, other->entry})
-          duration_[entry] = std::max<std::int64_t>(0, recorded_end(job_, entry) - start);
+        duration_[post.entry] = std::max<std::int64_t>(0, message_end(post.entry, other->entry) - start);
+        duration_[other->entry] = std::max<std::int64_t>(0, message_end(other->entry, post.entry) - start);
         if (!same_clock_) set_least({post.entry, other->entry});
       }
     }
     for (const Mailbox& box : mailboxes)  // their peers are not in the graph: what was recorded is all there is
       for (const auto* side : {&box.sends(), &box.receives()})
         for (const Message& m : *side) duration_[m.entry] = recorded_end(job_, m.entry) - taken_[m.entry];
+  }
+
+  // Gloo tells of a message's end only to who waits for it. Where a wait began after the other end was done, its own
+  // end says when it was looked at, and the other end's is closer to the truth.
+  std::int64_t message_end(std::uint32_t entry, std::uint32_t other) const {
+    std::int64_t end = recorded_end(job_, entry), other_end = recorded_end(job_, other);
+    int rank = job_.entry_rank[entry];
+    for (std::uint32_t target : job_.plan(rank).out[job_.transfer_node(entry)]) {
+      std::int64_t looked = job_.timing(rank).start_ns[target];
+      if (static_cast<NodeKind>(job_.view(rank).node_kind[target]) == NodeKind::kWait && looked <= end &&
+          looked > other_end)
+        return other_end;
+    }
+    return end;
   }
 
   const Job& job_;

@@ -95,3 +95,16 @@ TEST_CASE("a receive from any source takes whoever comes first in the replay") {
   CHECK(end_of(report, 0, one) == end_of(report, 2, sent[2]));
   CHECK(end_of(report, 0, two) == end_of(report, 1, sent[1]));
 }
+
+TEST_CASE("a message whose end was looked at late took no longer than its other end saw") {
+  // Rank 0 sends at 0 and looks at 100 ms; rank 1, which blocked, had everything after 2 ms.
+  Program job(2);
+  std::int32_t send = job[0].issue({.op = Op::kSend, .peer = 1, .recorded_end = 100 * ms});
+  job[0].compute(100 * ms);
+  std::uint32_t looked = job[0].wait({send});
+  std::uint32_t received = job[1].blocking({.op = Op::kRecv, .peer = 0, .recorded_end = 2 * ms});
+  ReplayOptions late_receiver{.edits = {{.rank = 1, .node = 0, .add_ns = 30 * ms}}};
+  ReplayReport report = replay_of(job.graph(), late_receiver);
+  CHECK(end_of(report, 1, received) == 32 * ms);
+  CHECK(end_of(report, 0, looked) == 100 * ms);
+}
