@@ -38,7 +38,7 @@ install() {
   fi
   "${pip[@]}" --upgrade --no-build-isolation .
   cd "$out" # so that the installed package is the one imported
-  "$python" -c 'import prismllm._c10d, torch; print("torch", torch.__version__, "cuda", torch.cuda.is_available())'
+  "$python" -c 'import torch, prismllm._c10d; print("torch", torch.__version__, "cuda", torch.cuda.is_available())'
 }
 export -f install
 export python wheels site out
