@@ -1,0 +1,93 @@
+"""The programs of tests/programs, each a communication pattern, under `prism capture`: the same losses as on the real
+Gloo backend (baseline.json), whatever the number of slots, and the same trace every time."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from prismllm.trace import diff, load
+
+RELATIVE = 1e-5  # the real backend sums in another order
+
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+BASELINE = json.loads((PROGRAMS / "baseline.json").read_text())
+
+
+def result_of(output):
+    """The values of the one RESULT line, however the launcher prefixes it."""
+    (line,) = [line for line in output.splitlines() if "RESULT {" in line]
+    return json.loads(line[line.index("RESULT {") + len("RESULT ") :])
+
+
+def assert_close(got, expected, where="result"):
+    """Numbers to rounding, all else exactly."""
+    if isinstance(expected, dict):
+        assert got.keys() == expected.keys(), where
+        for key in expected:
+            assert_close(got[key], expected[key], f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(got) == len(expected), where
+        for i, (a, b) in enumerate(zip(got, expected, strict=True)):
+            assert_close(a, b, f"{where}[{i}]")
+    elif isinstance(expected, float):
+        assert got == pytest.approx(expected, rel=RELATIVE, abs=1e-9), where
+    else:
+        assert got == expected, where
+
+
+@pytest.fixture
+def capture(run_prism, tmp_path):
+    """Runs one program under capture; returns its result and its trace's path."""
+
+    def run(program, world, options, slots, name="job"):
+        trace = tmp_path / f"{name}.prism"
+        path = (PROGRAMS / program).resolve()
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, path, *options, timeout=180)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return result_of(done.stdout), trace
+
+    return run
+
+
+@pytest.mark.parametrize("name", BASELINE)
+def test_losses_are_those_of_gloo_with_any_number_of_slots_and_traces_are_equal(name, capture):
+    job = BASELINE[name]
+    runs = [
+        capture(job["program"], job["world"], job["options"], slots, f"{name}-{i}")
+        for i, slots in enumerate([1, 2, job["world"], 2])
+    ]
+    first, first_trace = runs[0]
+    assert_close(first, job["result"])
+    for result, trace in runs[1:]:
+        assert result == first  # to the last bit
+        equal, difference = diff(load(first_trace), load(trace))
+        assert equal, difference
+
+
+@pytest.mark.parametrize("backend", ["nccl", "cpu:gloo,cuda:nccl", "none"])
+def test_the_backend_that_a_program_names_does_not_matter(backend, capture):
+    job = BASELINE["ddp_buckets"]
+    result, _ = capture(job["program"], job["world"], ["--backend", backend], 2)
+    assert_close(result, job["result"])
+
+
+def test_powersgd_with_many_buckets_does_not_hang(capture):
+    """Stock Gloo does. Its first two steps average exactly, so their losses are those of one bucket."""
+    job = BASELINE["ddp_powersgd"]
+    runs = [capture(job["program"], job["world"], ["--bucket-mb", "0.01"], slots)[0] for slots in (1, job["world"])]
+    assert runs[0] == runs[1]
+    assert_close(runs[0]["losses"][:3], job["result"]["losses"][:3])
+    assert all(math.isfinite(loss) for loss in runs[0]["losses"])
+
+
+def test_every_layout_of_the_3d_example_trains_the_same_model(capture):
+    options = ["--steps", "2", "--batch", "8", "--layers", "4"]
+    losses = [
+        capture("../../examples/gpt3d.py", world, [*options, "--tp", tp, "--pp", pp], 2)[0]["losses"]
+        for world, tp, pp in [(1, 1, 1), (2, 2, 1), (2, 1, 2), (2, 1, 1), (16, 2, 4)]
+    ]
+    for other in losses[1:]:
+        assert_close(other, losses[0])
