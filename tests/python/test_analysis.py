@@ -80,6 +80,18 @@ def test_the_table_counts_a_collective_once_and_bytes_of_all_members():
     assert (recv.op, recv.count, recv.bytes) == ("recv", 2, 128)
 
 
+def test_a_send_that_was_looked_at_late_ended_when_it_was_received():
+    """Sent at 1 ms, received at 2 ms; the sender computes until 9 ms before it waits."""
+    sender, receiver = (Recording(rank, [("default_pg", [0, 1])]) for rank in (0, 1))
+    sender.compute(MS)
+    pending = sender.issue("send", 0, 64, 9 * MS, peer=1)
+    sender.compute(8 * MS)
+    sender.wait(*pending, 9 * MS)
+    receiver.wait(*receiver.issue("recv", 0, 64, 2 * MS, peer=0), 2 * MS)
+    meetings = Meetings(build([sender, receiver]))
+    assert meetings.end_ns.tolist() == [2 * MS, 2 * MS]
+
+
 def test_groups_of_one_shape_share_a_row():
     recordings = []
     for number in range(4):

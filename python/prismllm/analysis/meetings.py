@@ -7,6 +7,7 @@ import numpy as np
 from prismllm import _graph
 from prismllm.trace import Rank, Trace
 
+_TRANSFER, _WAIT = _graph.NODE_KINDS.index("transfer"), _graph.NODE_KINDS.index("wait")
 _SEND, _RECV = _graph.OPS.index("send"), _graph.OPS.index("recv")
 _FROM_ROOT = [_graph.OPS.index(op) for op in ("broadcast", "scatter")]
 _TO_ROOT = [_graph.OPS.index(op) for op in ("reduce", "gather")]
@@ -20,7 +21,7 @@ class Meetings:
     rank        [entries]  global rank
     meeting     [entries]  which communication: equal for all members of a collective, for a send and its receive
     start_ns    [entries]  when this member had issued it
-    end_ns      [entries]  when this member was done
+    end_ns      [entries]  when this member was done; of a message that was looked at late, when its other end was
     ready_ns    [entries]  when everyone whom this member needed had come, at most end_ns
     holder      [entries]  the rank that came at ready_ns: who was waited for, if anyone (the member itself, else)
     """
@@ -44,11 +45,24 @@ class Meetings:
         self.meeting = np.empty(len(order), np.int64)
         self.meeting[order] = np.cumsum(new)
         self.count = int(self.meeting.max()) + 1 if len(order) else 0
+        self._correct_late_looks(join("looked_ns"))
         self.ready_ns, self.holder = self._ready(join("is_root", bool))
 
     def of_rank(self, rank: int, comms: int) -> slice:
         """The rows of a rank that has so many communications."""
         return slice(self.entry_base[rank], self.entry_base[rank] + comms)
+
+    def _correct_late_looks(self, looked_ns: np.ndarray) -> None:
+        """Gloo tells of a message's end only to who waits for it: where a wait began after the other end was done, its
+        own end says when it was looked at, and the other end's is closer to the truth (as in csrc/replay)."""
+        messages = np.flatnonzero((self.op == _SEND) | (self.op == _RECV))
+        order = messages[np.argsort(self.meeting[messages], kind="stable")]
+        pair = np.flatnonzero(self.meeting[order[1:]] == self.meeting[order[:-1]]) if len(order) else order
+        a, b = order[pair], order[pair + 1]
+        end_a, end_b = self.end_ns[a].copy(), self.end_ns[b].copy()
+        for own, own_end, other_end in ((a, end_a, end_b), (b, end_b, end_a)):
+            late = (looked_ns[own] > other_end) & (looked_ns[own] <= own_end)
+            self.end_ns[own[late]] = np.maximum(other_end, self.start_ns[own])[late]
 
     def _ready(self, is_root: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         order = np.lexsort((-self.rank, self.start_ns))  # who comes last is written last; of several the lowest rank
@@ -78,6 +92,11 @@ class _Entries:
             ends = rank.start_ns[nodes] + rank.duration_ns[nodes]
             self.start_ns[comm] = ends if nodes is issues else rank.start_ns[nodes]
             self.end_ns[comm] = ends
+        # When the first wait for it began; never, where nothing waits.
+        self.looked_ns = np.full(comms, np.iinfo(np.int64).max)
+        waited = (rank.node_kind[rank.edge_src] == _TRANSFER) & (rank.node_kind[rank.edge_dst] == _WAIT)
+        waits = rank.edge_dst[waited]
+        np.minimum.at(self.looked_ns, rank.node_comm[rank.edge_src[waited]], rank.start_ns[waits])
         self.is_root = (rank.comm_flags & _IS_ROOT) != 0
         message = (self.op == _SEND) | (self.op == _RECV)
         group = np.asarray([g.id for g in rank.groups], np.int64)[rank.comm_group]

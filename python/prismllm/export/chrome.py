@@ -49,11 +49,12 @@ def _events(trace: Trace) -> Iterator[list[str]]:
     thread_of_entry = np.zeros(len(meetings.op), np.int64)
     for number in trace.ranks:
         rank = trace.rank(number)
-        threads, names = _threads(rank)
+        durations = _durations(rank, meetings)
+        threads, names = _threads(rank, durations)
         transfers = np.flatnonzero(rank.is_kind("transfer"))
         thread_of_entry[meetings.entry_base[number] + rank.node_comm[transfers]] = threads[transfers]
         yield _metadata_events(number, trace.world_size, names)
-        yield from _slices(rank, threads, origin)
+        yield from _slices(rank, threads, durations, origin)
         yield _marks(rank, origin)
         yield from _memory(rank, origin)
     yield from _flows(meetings, thread_of_entry, origin)
@@ -63,7 +64,16 @@ def _us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _threads(rank: Rank) -> tuple[np.ndarray, list[str]]:
+def _durations(rank: Rank, meetings: Meetings) -> np.ndarray:
+    """[nodes] ns; a transfer ends when it was done, not when the program looked (see Meetings)."""
+    durations = rank.duration_ns.copy()
+    transfers = np.flatnonzero(rank.node_kind == _TRANSFER)
+    ends = meetings.end_ns[meetings.entry_base[rank.rank] + rank.node_comm[transfers]]
+    durations[transfers] = ends - rank.start_ns[transfers]
+    return durations
+
+
+def _threads(rank: Rank, durations: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """[nodes] thread of each node, and the threads' names: the lanes, then rows of transfers for each group."""
     names = list(rank.lanes)
     threads = rank.node_lane.astype(np.int64)
@@ -74,7 +84,7 @@ def _threads(rank: Rank) -> tuple[np.ndarray, list[str]]:
         mine = mine[np.argsort(rank.start_ns[mine], kind="stable")]
         rows = []  # heap of (end, row): rows of transfers that do not overlap
         for node, start, end in zip(
-            mine.tolist(), rank.start_ns[mine].tolist(), (rank.start_ns + rank.duration_ns)[mine].tolist(), strict=True
+            mine.tolist(), rank.start_ns[mine].tolist(), (rank.start_ns + durations)[mine].tolist(), strict=True
         ):
             if rows and rows[0][0] <= start:
                 row = heapq.heappop(rows)[1]
@@ -101,7 +111,7 @@ def _metadata_events(rank: int, world_size: int, names: list[str]) -> list[str]:
     return events
 
 
-def _slices(rank: Rank, threads: np.ndarray, origin: int) -> Iterator[list[str]]:
+def _slices(rank: Rank, threads: np.ndarray, durations: np.ndarray, origin: int) -> Iterator[list[str]]:
     kinds, columns = _graph.NODE_KINDS, rank.columns
 
     @functools.lru_cache(_CHUNK)  # the nodes of a communication stand close together
@@ -126,7 +136,7 @@ def _slices(rank: Rank, threads: np.ndarray, origin: int) -> Iterator[list[str]]
             columns["node_comm"][part].tolist(),
             threads[part].tolist(),
             (rank.start_ns[part] - origin).tolist(),
-            rank.duration_ns[part].tolist(),
+            durations[part].tolist(),
             strict=False,
         ):
             if comm < 0:

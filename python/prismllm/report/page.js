@@ -76,7 +76,7 @@ function drawTimeline(number) {
   for (const t of traces) if (!t.x.length) { t.x.push(null); t.y.push(null); }
   const count = timeline.ranks.length, step = Math.ceil(count / MANY);
   const shown = timeline.ranks.map((_, i) => i).filter((i) => i % step === 0);
-  Plotly.react("timeline", traces, layout(110 + Math.max(150, Math.min(900, count * 34)), {
+  Plotly.react("timeline", traces, layout(110 + Math.max(160, Math.min(900, count * (count > 8 ? 34 : 52))), {
     xaxis: axis(`time since the iteration began [${unit}]`, { range: [0, it.length_ms * scale], zeroline: false }),
     yaxis: axis("rank", {
       range: [count - 0.5, -0.5], tickvals: shown, ticktext: shown.map((i) => String(timeline.ranks[i])), showgrid: false,

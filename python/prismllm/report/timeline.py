@@ -64,6 +64,8 @@ class _Rows:
         entries = meetings.of_rank(rank.rank, len(rank.comm_op))
         waits, waited, wait_comms = split_waits(rank, meetings.ready_ns[entries])
         starts, ends = rank.start_ns, rank.end_ns
+        transfers = np.flatnonzero(rank.node_kind == _TRANSFER)
+        ends[transfers] = meetings.end_ns[entries][rank.node_comm[transfers]]
         nodes = np.flatnonzero(rank.node_kind <= _TRANSFER)
         label = np.zeros(len(rank.node_kind), np.int64)
         with_comm = rank.node_comm >= 0
