@@ -71,7 +71,7 @@ def repository_programs(repository):
         ("info absent.prism", "there is no trace 'absent.prism'"),
         ("info echo.py", "echo.py"),
         ("info .", "holds no recording"),
-        ("diff echo.py", "Missing argument 'B'"),
+        ("diff", "Missing argument 'A'"),
         ("replay echo.py", "echo.py"),
         ("export --format vcr echo.py", "'vcr' is not"),
         ("export echo.py", "echo.py"),

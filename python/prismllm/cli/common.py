@@ -70,7 +70,9 @@ class Output:
     def console(self):
         from rich.console import Console
 
-        return Console(file=self.stream, highlight=False, soft_wrap=True)
+        # A file or pipe has no width: lines stay whole for whoever searches them.
+        width = None if self.stream.isatty() else 200
+        return Console(file=self.stream, highlight=False, width=width)
 
     def say(self, text: str) -> None:
         if self.verbose:
@@ -80,10 +82,9 @@ class Output:
         """A summary in two columns."""
         if self.quiet:
             return
-        from rich.box import SIMPLE
         from rich.table import Table
 
-        table = Table(title=title, title_justify="left", box=SIMPLE, show_header=False, pad_edge=False)
+        table = Table(title=title, title_justify="left", box=None, show_header=False)
         for name, value in rows:
             table.add_row(name, value)
         self.console().print(table)

@@ -27,7 +27,8 @@ def command(output: Output, trace: str, format_: str, path: str | None) -> None:
     from prismllm.trace import load
 
     with wrong_use(trace):
-        export_chrome(load(trace, check=True), path)
+        loaded = load(trace, check=True)
+    export_chrome(loaded, path)
     output.result({"written": path, "unknown": []})
     if not output.quiet:
         print(f"written: {path}", file=output.stream)

@@ -32,24 +32,42 @@ _SIGNAL_HEAD_START_NS = 500_000_000
 def first_cause(folder: RunFolder, log_dir: str, exits: list[Exit]) -> LaunchError | None:
     """`exits` holds, in the order in which they were seen, the abnormal ends that the zygote did not ask for."""
     failures: list[tuple[int, LaunchError]] = []
+    report = (read_status(folder.coordinator_status).get("error") or "").rstrip()
+    where = ""  # in the program the coordinator's report was raised first
     for ended in exits:
         how = describe_status(ended.status)
         if ended.rank < 0:
             told = read_status(folder.coordinator_status)
             if not told:
                 return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
-            if told["error"]:
-                failures.append((told["time_ns"], LaunchError(told["error"].rstrip(), 3)))
+            if report:
+                failures.append((told["time_ns"], LaunchError(report, 3)))
             continue
         told = read_status(folder.rank_status(ended.rank))
         if told.get("error"):
             text = told["error"].rstrip()
+            if _is_reported(report, text) and not told.get("internal"):
+                where = where or f"\nrank {ended.rank} was here:\n" + "\n".join(_program_lines(text))
+                continue
             text = f"rank {ended.rank} failed:\n{text}" if "\n" in text else f"rank {ended.rank} {text}"
             failures.append((told["time_ns"], LaunchError(text, 4 if told.get("internal") else 3)))
         else:
             head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
             failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 3)))
-    return min(failures, key=lambda failure: failure[0])[1] if failures else None
+    if not failures:
+        return None
+    first = min(failures, key=lambda failure: failure[0])[1]
+    return LaunchError(f"{first}{where}", first.exit_code) if str(first) == report else first
+
+
+def _is_reported(report: str, text: str) -> bool:
+    """Whether a rank raised `text` because the coordinator reported `report`, which is not a rank's own error."""
+    return bool(report) and not report.startswith("Traceback") and report != text and report.splitlines()[0] in text
+
+
+def _program_lines(traceback: str) -> list[str]:
+    """The frames of a traceback without the error's own text."""
+    return [line for line in traceback.splitlines() if line.startswith(("  File ", "    "))]
 
 
 def last_words(folder: str, log: str) -> str:

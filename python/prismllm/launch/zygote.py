@@ -21,7 +21,7 @@ from prismllm.launch.environment import free_port, rank_environment
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
 from prismllm.launch.rank import become_child, run_rank
-from prismllm.launch.warm import NotSingleThreaded, preload, warm_torch
+from prismllm.launch.warm import NotSingleThreaded, preload, settle, warm_torch
 
 _UNWIND_S = 2.0  # after the first failure: for ranks to show where they were, and for SIGTERM to be handled
 _COORDINATOR_S = 10.0  # for the coordinator to end after the last rank
@@ -174,6 +174,7 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
     zygote = Zygote(options, control)
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
-    gc.collect()
-    gc.freeze()
+    finalizers = settle()
     zygote.run()
+    for finalizer in finalizers:
+        finalizer.atexit = True
