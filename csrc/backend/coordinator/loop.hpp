@@ -40,6 +40,8 @@ struct Coordinator::Impl {
     Impl& loop;
     std::vector<std::pair<int, WorkId>> owners;
     std::optional<std::uint64_t> result;  // block of the coordinator's window
+    explicit Transfer(Impl& loop, std::optional<std::uint64_t> result = {}) : loop(loop), result(result) {}
+    Transfer(const Transfer&) = delete;  // a copy would free the result under its readers
     ~Transfer();
   };
   struct Rank {

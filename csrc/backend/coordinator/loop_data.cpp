@@ -22,7 +22,7 @@ Result<void> Coordinator::Impl::complete_from_loop(const std::shared_ptr<Exchang
   if (exchange->isolated && exchange->arrivals.size() > slots)
     switches_lower_bound_ += exchange->arrivals.size() - slots;
   if (is_reduction(exchange->operation().op)) return start_reduction(exchange);
-  auto transfer = std::make_shared<Transfer>(Transfer{*this, {}, {}});
+  auto transfer = std::make_shared<Transfer>(*this);
   for (const Arrival& arrival : exchange->arrivals)
     if (!arrival.operation.inputs.empty()) transfer->owners.emplace_back(arrival.rank, arrival.work);
   deliver_from_loop(exchange, {}, transfer);
@@ -35,7 +35,7 @@ Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>&
   std::uint64_t total = 0;
   for (const std::uint64_t size : bytes) total += (size + kAlignment - 1) / kAlignment * kAlignment;
   PRISM_ASSIGN_OR_RETURN(const Region block, results_->allocate(total));
-  auto transfer = std::make_shared<Transfer>(Transfer{*this, {}, block.offset});
+  auto transfer = std::make_shared<Transfer>(*this, block.offset);
   std::vector<Region> results;
   std::vector<ReducePiece> pieces;
   const Operation& o = exchange->operation();
