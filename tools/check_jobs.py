@@ -58,7 +58,10 @@ def run(command: list[str], timeout: float) -> subprocess.CompletedProcess:
 
 
 def last_words(text: str) -> str:
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
+    """What prism says went wrong, with the lines that explain it; else the last line."""
+    _, found, explanation = text.rpartition("prism: ")
+    lines = [line for line in (explanation if found else text).splitlines() if line.strip()]
+    return "\n  ".join(lines[:12] if found else lines[-1:]) or "no output"
 
 
 def capture(program: Path, world: int, slots: int, trace: Path, timeout: float) -> str:
