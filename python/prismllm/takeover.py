@@ -107,7 +107,8 @@ def finish_rank(error_text: str = "") -> None:
     from prismllm import _c10d
 
     try:
-        _c10d.finish_recorder()
+        if _c10d.recording():
+            _c10d.finish_recorder()
     except Exception as failure:
         error_text = error_text or f"the recording could not be written: {failure}"
         raise

@@ -35,7 +35,7 @@ void copy_common(Call& call, const Options& options) {
 
 }  // namespace
 
-PrismBackend::PrismBackend(Group group, std::unique_ptr<Route> route)
+PrismBackend::PrismBackend(GroupInfo group, std::unique_ptr<Route> route)
     : Backend(group.rank, group.size()), group_(std::move(group)), route_(std::move(route)) {}
 
 void PrismBackend::setGroupUid(const std::string& uid) {
@@ -53,7 +53,7 @@ BackendPtr PrismBackend::split(const c10::intrusive_ptr<c10d::Store>& store, con
   const std::string name = options ? options->group_name : std::string();
   if (auto known = children_.find(name); known != children_.end())
     if (auto child = known->second.lock()) return child;
-  Group group;
+  GroupInfo group;
   group.backend = group_.backend;
   group.key = group_.key.substr(0, group_.key.rfind('/') + 1) + name;
   group.rank = -1;

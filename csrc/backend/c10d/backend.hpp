@@ -18,7 +18,7 @@ class PrismBackend : public c10d::Backend {
   using TensorLists = std::vector<Tensors>;
   using Splits = std::vector<std::int64_t>;
 
-  PrismBackend(Group group, std::unique_ptr<Route> route);
+  PrismBackend(GroupInfo group, std::unique_ptr<Route> route);
 
   const std::string getBackendName() const override { return group_.backend; }
   bool supportsSplitting() const override { return route_->supports_splitting(); }
@@ -67,7 +67,7 @@ class PrismBackend : public c10d::Backend {
   template <typename Describe, typename Send>
   WorkPtr run(Op op, c10d::OpType type, Describe describe, Send forward);
 
-  Group group_;
+  GroupInfo group_;
   std::unique_ptr<Route> route_;
   // ProcessGroup::splitGroup asks once per backend type; all types of a child share one instance.
   std::mutex children_mutex_;

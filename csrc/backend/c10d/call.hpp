@@ -15,7 +15,7 @@
 namespace prism {
 
 // A process group as its member sees it. `key` is unique per group in the job, also after destroy and re-init.
-struct Group {
+struct GroupInfo {
   std::string backend;  // the name the program asked for
   std::string key;
   int rank = 0;                       // group rank of this process

@@ -40,8 +40,8 @@ std::vector<std::vector<std::int64_t>> shapes_of(const Call& call) {
 
 class CaptureRoute : public Route {
  public:
-  CaptureRoute(Group group, std::chrono::milliseconds timeout, bool coalescing)
-      : group_(std::make_shared<Group>(std::move(group))),
+  CaptureRoute(GroupInfo group, std::chrono::milliseconds timeout, bool coalescing)
+      : group_(std::make_shared<GroupInfo>(std::move(group))),
         options_(c10::make_intrusive<c10d::Backend::Options>(group_->backend, timeout)),
         coalescing_(coalescing) {
     auto joined = client().join_group(group_->key, group_->members);
@@ -85,7 +85,7 @@ class CaptureRoute : public Route {
   }
 
   std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>&,
-                               const OptionsPtr& options, const Group& child) override {
+                               const OptionsPtr& options, const GroupInfo& child) override {
     if (child.rank < 0) return nullptr;
     return make_capture_route(child, options ? options->timeout : options_->timeout, coalescing_);
   }
@@ -158,7 +158,7 @@ class CaptureRoute : public Route {
     return regions;
   }
 
-  const std::shared_ptr<const Group> group_;
+  const std::shared_ptr<const GroupInfo> group_;
   const c10::intrusive_ptr<c10d::Backend::Options> options_;
   const bool coalescing_;
   GroupHandle handle_ = 0;
@@ -170,7 +170,7 @@ class CaptureRoute : public Route {
 
 }  // namespace
 
-std::unique_ptr<Route> make_capture_route(const Group& group, std::chrono::milliseconds timeout, bool coalescing) {
+std::unique_ptr<Route> make_capture_route(const GroupInfo& group, std::chrono::milliseconds timeout, bool coalescing) {
   return std::make_unique<CaptureRoute>(group, timeout, coalescing);
 }
 

@@ -78,7 +78,7 @@ class BatchWork : public c10d::Work {
 
 }  // namespace
 
-Error operation_error(const Error& error, const Group& group, Op op, std::uint64_t sequence) {
+Error operation_error(const Error& error, const GroupInfo& group, Op op, std::uint64_t sequence) {
   std::string which = is_point_to_point(op) ? std::string() : fmt::format(" number {}", sequence);
   return {error.code, fmt::format("rank {}, {}{} in group '{}' ({}): {}", group.members[group.rank], name(op), which,
                                   group.key, group.backend, error.message)};
@@ -88,7 +88,7 @@ WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works) {
   return c10::make_intrusive<BatchWork>(std::move(works));
 }
 
-CaptureWork::CaptureWork(std::shared_ptr<const Group> group, const Call& call, std::uint64_t sequence, CommId comm,
+CaptureWork::CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
                          std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout)
     : Work(group->rank, call.type),
       group_(std::move(group)),

@@ -21,7 +21,7 @@ namespace py = pybind11;
 namespace prism {
 namespace {
 
-Group make_group(std::string backend, std::string key, int rank, std::vector<std::int32_t> members) {
+GroupInfo make_group(std::string backend, std::string key, int rank, std::vector<std::int32_t> members) {
   TORCH_CHECK(rank >= 0 && rank < static_cast<int>(members.size()), "group '", key, "': rank ", rank,
               " is not below the group's size ", members.size());
   return {std::move(backend), std::move(key), rank, std::move(members)};

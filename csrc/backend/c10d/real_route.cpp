@@ -14,7 +14,7 @@ namespace {
 
 class RealRoute : public Route {
  public:
-  RealRoute(Group group, BackendPtr inner) : group_(std::move(group)), inner_(std::move(inner)) {}
+  RealRoute(GroupInfo group, BackendPtr inner) : group_(std::move(group)), inner_(std::move(inner)) {}
 
   c10d::Backend* bypass() const override { return Recorder::active() ? nullptr : inner_.get(); }
 
@@ -54,7 +54,7 @@ class RealRoute : public Route {
   }
 
   std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                               const OptionsPtr& options, const Group& child) override {
+                               const OptionsPtr& options, const GroupInfo& child) override {
     auto inner = inner_->split(store, ranks, options);
     return inner ? make_real_route(child, std::move(inner)) : nullptr;
   }
@@ -69,7 +69,7 @@ class RealRoute : public Route {
   void shutdown() override { inner_->shutdown(); }
 
  private:
-  Group group_;
+  GroupInfo group_;
   BackendPtr inner_;
   std::int32_t batch_ = -1;
   std::vector<CommId> batch_comms_;
@@ -77,7 +77,7 @@ class RealRoute : public Route {
 
 }  // namespace
 
-std::unique_ptr<Route> make_real_route(const Group& group, BackendPtr inner) {
+std::unique_ptr<Route> make_real_route(const GroupInfo& group, BackendPtr inner) {
   return std::make_unique<RealRoute>(group, std::move(inner));
 }
 

@@ -25,7 +25,7 @@ std::vector<HandedOut> unwaited_futures;
 
 }  // namespace
 
-IssueScope::IssueScope(const Call& call, const Group& group, std::int32_t batch) {
+IssueScope::IssueScope(const Call& call, const GroupInfo& group, std::int32_t batch) {
   auto* recorder = Recorder::active();
   if (!recorder) return;
   CommInfo info;

@@ -12,7 +12,7 @@ namespace prism {
 // The issue node of one operation: opens where it is made, closes with the scope. Of its own thread.
 class IssueScope {
  public:
-  IssueScope(const Call& call, const Group& group, std::int32_t batch);
+  IssueScope(const Call& call, const GroupInfo& group, std::int32_t batch);
   ~IssueScope();
   IssueScope(const IssueScope&) = delete;
   IssueScope& operator=(const IssueScope&) = delete;

@@ -33,7 +33,7 @@ class Route {
 
   // The route of a subgroup made by ProcessGroup::splitGroup, nullptr where this process is no member.
   virtual std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
-                                       const OptionsPtr& options, const Group& child) = 0;
+                                       const OptionsPtr& options, const GroupInfo& child) = 0;
   virtual bool supports_splitting() const = 0;
   virtual bool supports_coalescing() const = 0;
   virtual OptionsPtr options() = 0;
@@ -44,9 +44,9 @@ class Route {
   virtual void shutdown() = 0;
 };
 
-std::unique_ptr<Route> make_real_route(const Group& group, BackendPtr inner);
+std::unique_ptr<Route> make_real_route(const GroupInfo& group, BackendPtr inner);
 // `coalescing`: whether the backend that the program asked for has startCoalescing (with it batch_isend_irecv gives one
 // work instead of several).
-std::unique_ptr<Route> make_capture_route(const Group& group, std::chrono::milliseconds timeout, bool coalescing);
+std::unique_ptr<Route> make_capture_route(const GroupInfo& group, std::chrono::milliseconds timeout, bool coalescing);
 
 }  // namespace prism

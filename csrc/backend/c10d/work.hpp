@@ -21,7 +21,7 @@ WorkPtr recorded_work(WorkPtr inner, std::vector<CommId> comms, c10d::OpType typ
 class CaptureWork : public c10d::Work {
  public:
   // `blocks` receive the outcome's regions in order; `results` are what the program sees of them.
-  CaptureWork(std::shared_ptr<const Group> group, const Call& call, std::uint64_t sequence, CommId comm,
+  CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
               std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout);
   void set_id(WorkId id) { id_ = id; }
   WorkId id() const { return id_; }
@@ -44,7 +44,7 @@ class CaptureWork : public c10d::Work {
  private:
   void rethrow_if_failed() const;
 
-  const std::shared_ptr<const Group> group_;
+  const std::shared_ptr<const GroupInfo> group_;
   const Op op_;
   const std::uint64_t sequence_;
   const CommId comm_;
@@ -61,6 +61,6 @@ class CaptureWork : public c10d::Work {
 WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works);
 
 // The error as people see it: whose it is and in which operation.
-Error operation_error(const Error& error, const Group& group, Op op, std::uint64_t sequence);
+Error operation_error(const Error& error, const GroupInfo& group, Op op, std::uint64_t sequence);
 
 }  // namespace prism

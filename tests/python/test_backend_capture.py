@@ -1,0 +1,238 @@
+"""Route capture: the same programs as with Gloo, served by the coordinator, on one slot, two, and one per rank."""
+
+import collectives
+import pytest
+import torch
+import torch.distributed as dist
+import worlds
+
+pytest.importorskip("prismllm._c10d")
+
+WORLD = 4
+
+
+def _plain(rank, world):
+    worlds.file_init("gloo")
+    out = collectives.run_all(rank, world)
+    dist.barrier()
+    dist.destroy_process_group()
+    return out
+
+
+def _captured(rank, world, name):
+    dist.init_process_group(name)
+    out = collectives.run_all(rank, world)
+    dist.destroy_process_group()
+    return out
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return worlds.run_ranks(WORLD, _plain)
+
+
+@pytest.mark.parametrize("slots", [1, 2, WORLD])
+def test_collectives_are_those_of_gloo(plain, slots):
+    answers, error = worlds.capture(WORLD, _captured, "gloo", slots=slots)
+    assert error is None
+    for rank in range(WORLD):
+        assert collectives.differences(plain[rank], answers[rank]) == []
+
+
+@pytest.mark.parametrize("name", ["nccl", "prism", "cpu:gloo,cuda:nccl", None])
+def test_whatever_backend_the_program_names(plain, name):
+    answers, error = worlds.capture(WORLD, _captured, name)
+    assert error is None
+    for rank in range(WORLD):
+        assert collectives.differences(plain[rank], answers[rank]) == []
+
+
+def _averages(rank, world):
+    dist.init_process_group("gloo")
+    out = []
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        tensor = torch.tensor([rank, -rank, 10]).to(dtype)
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        out.append(tensor)
+    dist.destroy_process_group()
+    return out
+
+
+def test_avg_is_the_mean_as_torch_documents_it():
+    # Ranks 0, 1, 2: the mean of 0, 1, 2 is 1, that of 10, 10, 10 is 10.
+    answers, error = worlds.capture(3, _averages)
+    assert error is None
+    for tensors in answers:
+        assert [tensor.tolist() for tensor in tensors] == [[1, -1, 10]] * 3
+
+
+def _spin(rank, world):
+    dist.init_process_group("gloo")
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    polls = 0
+    while not work.is_completed():
+        polls += 1
+    dist.destroy_process_group()
+    return work.result()[0].item()
+
+
+def test_ranks_that_spin_on_is_completed_finish_on_one_slot():
+    answers, error = worlds.capture(3, _spin, slots=1)
+    assert error is None
+    assert answers == [3.0, 3.0, 3.0]
+
+
+def _ddp(rank, world, hook):
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).double()
+    ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
+    if hook == "powersgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+        state = powerSGD_hook.PowerSGDState(process_group=None, start_powerSGD_iter=2, min_compression_rate=1)
+        ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif hook == "then":
+        ddp.register_comm_hook(
+            None,
+            lambda _, bucket: dist.all_reduce(bucket.buffer(), async_op=True)
+            .get_future()
+            .then(lambda future: future.value()[0] / world),
+        )
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+    losses = []
+    for step in range(4):
+        data = torch.randn(4, 8, generator=torch.Generator().manual_seed(step * world + rank), dtype=torch.float64)
+        loss = ddp(data).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    dist.destroy_process_group()
+    return losses
+
+
+def _ddp_plain(rank, world, hook):
+    worlds_init, dist.init_process_group = dist.init_process_group, lambda name: None
+    try:
+        worlds_init(
+            "gloo",
+            init_method=f"file://{worlds.os.environ['PRISM_TEST_FOLDER']}/ddp",
+            rank=rank,
+            world_size=world,
+        )
+        return _ddp(rank, world, hook)
+    finally:
+        dist.init_process_group = worlds_init
+
+
+@pytest.mark.parametrize("hook", [None, "then"])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_ddp_trains_as_with_gloo(hook, slots):
+    expected = worlds.run_ranks(2, _ddp_plain, hook)
+    answers, error = worlds.capture(2, _ddp, hook, slots=slots)
+    assert error is None
+    for mine, plain in zip(answers, expected, strict=True):
+        assert mine == pytest.approx(plain, rel=1e-12)
+
+
+def test_powersgd_which_issues_and_waits_inside_callbacks_does_not_hang():
+    once, error = worlds.capture(2, _ddp, "powersgd", slots=1)
+    assert error is None
+    again, error = worlds.capture(2, _ddp, "powersgd", slots=2)
+    assert error is None
+    assert once == again
+
+
+def _shape_mismatch(rank, world):
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.zeros(4 + rank))
+
+
+def test_members_that_disagree_are_an_error_that_names_rank_and_operation():
+    _, error = worlds.capture(2, _shape_mismatch)
+    assert "all_reduce" in error
+    assert "[4]" in error and "[5]" in error
+
+
+def _store(rank, world):
+    dist.init_process_group("gloo")
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"key{rank}", f"value{rank}")
+    value = store.get(f"key{(rank + 1) % world}").decode()
+    count = store.add("counter", rank + 1)
+    dist.barrier()
+    store.append("log", "ab")
+    dist.barrier()
+    out = [value, store.add("counter", 0), len(store.get("log")), store.check(["key0", "key1"]), store.check(["no"])]
+    out.append(store.compare_set("once", "", "first").decode())
+    assert 1 <= count <= 3
+    with pytest.raises(dist.DistStoreError):
+        from datetime import timedelta
+
+        store.wait(["never"], timedelta(milliseconds=20))
+    dist.destroy_process_group()
+    return out
+
+
+def test_the_store_is_served_by_the_coordinator():
+    answers, error = worlds.capture(2, _store, slots=1)
+    assert error is None
+    assert answers[0] == ["value1", 3, 4, True, False, "first"]
+    assert answers[1] == ["value0", 3, 4, True, False, "first"]
+
+
+def _init_again(rank, world):
+    sums = []
+    for _ in range(3):
+        dist.init_process_group("gloo", init_method="tcp://localhost:1234", rank=rank, world_size=world)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        group = dist.new_group([0, 1])
+        dist.all_reduce(tensor, group=group)
+        sums.append(tensor.item())
+        dist.destroy_process_group()
+    return sums
+
+
+def test_groups_can_be_destroyed_and_made_again():
+    answers, error = worlds.capture(2, _init_again)
+    assert error is None
+    assert answers == [[4.0, 4.0, 4.0]] * 2
+
+
+def _split(rank, world):
+    dist.init_process_group("gloo")
+    child = dist.split_group(split_ranks=[[0, 2], [3, 1]])
+    tensor = torch.tensor([float(rank)])
+    dist.broadcast(tensor, src=dist.get_global_rank(child, 0), group=child)
+    size, mine = child.size(), child.rank()
+    dist.destroy_process_group()
+    return tensor.item(), size, mine
+
+
+def test_split_group_keeps_the_order_of_ranks():
+    answers, error = worlds.capture(4, _split)
+    assert error is None
+    assert answers == [(0.0, 2, 0), (3.0, 2, 1), (0.0, 2, 1), (3.0, 2, 0)]
+
+
+def _any_source(rank, world):
+    dist.init_process_group("gloo")
+    if rank:
+        dist.send(torch.tensor([float(rank)]), 0)
+        dist.destroy_process_group()
+        return None
+    tensor, senders = torch.zeros(1), []
+    for _ in range(world - 1):
+        sender = dist.recv(tensor)
+        assert tensor.item() == sender
+        senders.append(sender)
+    dist.destroy_process_group()
+    return sorted(senders)
+
+
+def test_a_receive_from_anyone_says_who_it_was():
+    answers, error = worlds.capture(3, _any_source)
+    assert error is None
+    assert answers[0] == [1, 2]

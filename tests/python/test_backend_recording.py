@@ -1,0 +1,173 @@
+"""What a recording shows of how a program communicates: issues, completions, and above all its waits."""
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import worlds
+
+pytest.importorskip("prismllm._c10d")
+trace = pytest.importorskip("prismllm.trace")
+
+
+@pytest.fixture(params=["real", "capture"])
+def record(request, tmp_path):
+    """record(world_size, body) -> [prismllm.trace.Rank], over either route."""
+
+    def run(world_size, body):
+        environment = {"PRISM_RECORD": str(tmp_path)}
+        if request.param == "capture":
+            _, error = worlds.capture(world_size, _with_group, body, environment=environment)
+            assert error is None
+        else:
+            worlds.run_ranks(world_size, _real, body, environment=environment)
+        return [trace.load(tmp_path / f"rank-{rank}.prism").rank(rank) for rank in range(world_size)]
+
+    return run
+
+
+def _with_group(rank, world, body):
+    worlds.file_init("gloo", timeout=timedelta(seconds=60))
+    body(rank, world)
+    dist.destroy_process_group()
+
+
+def _real(rank, world, body):
+    from prismllm import takeover
+
+    takeover.start_rank()
+    _with_group(rank, world, body)
+    takeover.finish_rank()
+
+
+def waits(rank, op="all_reduce"):
+    """For each wait node that ends communications of this operation: how many."""
+    transfers = np.flatnonzero(rank.is_kind("transfer"))
+    of_op = set(transfers[rank.is_op(op)[rank.node_comm[transfers]]].tolist())
+    counts = {}
+    for source, target in zip(rank.edge_src.tolist(), rank.edge_dst.tolist(), strict=True):
+        if source in of_op and rank.is_kind("wait")[target]:
+            counts[target] = counts.get(target, 0) + 1
+    return [counts[node] for node in sorted(counts)]
+
+
+def _ddp(rank, world):
+    # Two buckets: the first one is small by DDP's rule, then 25 MB.
+    model = torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16))
+    ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0005)
+    for _ in range(3):
+        ddp(torch.ones(1, 16)).sum().backward()
+
+
+def test_the_wait_at_the_end_of_ddps_backward_is_seen(record):
+    for rank in record(2, _ddp):
+        assert rank.is_op("all_reduce").sum() % 3 == 0
+        buckets = waits(rank)
+        # Every all-reduce of a backward is waited for, at its end, in one wait; after the first, buckets are rebuilt.
+        assert len(buckets) == 3
+        assert sum(buckets) == rank.is_op("all_reduce").sum()
+        assert max(buckets) > 1
+
+
+def _two_ddps(rank, world):
+    first = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    second = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    for _ in range(2):
+        second(first(torch.ones(1, 4))).sum().backward()
+
+
+def test_two_ddp_modules_in_one_backward(record):
+    for rank in record(2, _two_ddps):
+        assert waits(rank) == [2, 2]
+
+
+class _Nested(torch.autograd.Function):
+    """Runs another backward inside its own, as activation checkpointing does."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.module = module
+        ctx.save_for_backward(x)
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            ctx.module(x).sum().backward()
+        return x.grad, None
+
+
+def _nested(rank, world):
+    inner = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    for _ in range(2):
+        _Nested.apply(torch.ones(1, 4, requires_grad=True), inner).backward()
+
+
+def test_a_backward_inside_a_backward(record):
+    for rank in record(2, _nested):
+        assert waits(rank) == [1, 1]
+
+
+def _no_futures(rank, world):
+    linear = torch.nn.Linear(4, 4)
+    linear.weight.register_post_accumulate_grad_hook(lambda weight: dist.all_reduce(weight.grad))
+    linear(torch.ones(1, 4)).sum().backward()
+
+
+def test_a_backward_without_futures_has_only_its_own_waits(record):
+    for rank in record(2, _no_futures):
+        assert waits(rank) == [1]
+        assert rank.is_kind("wait").sum() == 1
+
+
+def _futures(rank, world):
+    first = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    second = dist.all_reduce(torch.ones(1), async_op=True).get_future()
+    second.wait()
+    first.wait()
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda future: future.value()).wait()
+
+
+def test_waits_in_python_futures_are_seen(record):
+    for rank in record(2, _futures):
+        assert waits(rank) == [1, 1, 1]
+
+
+def _messages(rank, world):
+    tensor = torch.ones(10)
+    if rank == 0:
+        dist.send(tensor, 2, tag=4)
+    elif rank == 2:
+        dist.recv(tensor, 0, tag=4)
+    group = dist.new_group([2, 1])
+    if rank == 1:
+        dist.send(tensor, 2, group=group)
+    elif rank == 2:
+        dist.recv(tensor, 1, group=group)
+
+
+def test_messages_name_their_peer_by_its_global_rank(record):
+    ranks = record(3, _messages)
+    assert [int(ranks[0].peers[i]) for i in ranks[0].comm_peer] == [2]
+    assert [int(ranks[1].peers[i]) for i in ranks[1].comm_peer] == [2]
+    assert [int(ranks[2].peers[i]) for i in ranks[2].comm_peer] == [0, 1]
+    assert ranks[0].comm_tag.tolist() == [4]
+    assert ranks[0].comm_input_bytes.tolist() == [40]
+    assert ranks[2].comm_output_bytes.tolist() == [40, 40]
+
+
+def _iterations(rank, world):
+    import prismllm
+
+    for _ in range(3):
+        prismllm.iteration()
+        dist.all_reduce(torch.ones(1))
+
+
+def test_the_program_marks_its_iterations(record):
+    for rank in record(2, _iterations):
+        assert len(rank.mark_node) == 3
