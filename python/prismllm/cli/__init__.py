@@ -4,7 +4,6 @@ here imports torch, and `prism --help` answers at once."""
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import tempfile
 import traceback
@@ -44,9 +43,8 @@ def main(args: list[str] | None = None) -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 0
+    except SystemExit as left:  # click's, where the reader of our output has gone; otherwise somebody means it
+        code = 0 if isinstance(left.__context__, BrokenPipeError) else left.code
     except Exception as failure:
         from prismllm.cli.common import CommandError
 

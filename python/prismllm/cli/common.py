@@ -87,7 +87,10 @@ class Output:
         table = Table(title=title, title_justify="left", box=None, show_header=False)
         for name, value in rows:
             table.add_row(name, value)
-        self.console().print(table)
+        console = self.console()
+        with console.capture() as captured:
+            console.print(table)
+        print(captured.get(), end="", file=self.stream, flush=True)  # rich would exit where a reader has gone
 
     def result(self, values: dict) -> None:
         """The JSON of the contract, when it is asked for."""
