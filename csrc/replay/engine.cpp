@@ -79,8 +79,13 @@ std::int64_t Engine::wake_up_ns(int rank, std::uint32_t node) const {
   if (!job_.graph->timed()) return 0;
   TimingView timing = job_.timing(rank);
   std::int64_t last = timing.start_ns[node];
-  for (std::uint32_t source : job_.plan(rank).in[node])
-    last = std::max(last, timing.start_ns[source] + timing.duration_ns[source]);
+  const ClassView& view = job_.view(rank);
+  std::uint32_t base = job_.ranks[static_cast<std::size_t>(rank)].entry_base;
+  for (std::uint32_t source : job_.plan(rank).in[node]) {
+    bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
+    last = std::max(last, transfer ? service_.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
+                                   : timing.start_ns[source] + timing.duration_ns[source]);
+  }
   return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
 }
 

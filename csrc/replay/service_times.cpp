@@ -67,11 +67,15 @@ class Recorded {
  public:
   Recorded(const Job& job, bool same_clock) : job_(job), same_clock_(same_clock), taken_(taken_up(job)) {
     duration_.assign(job.entries, 0);
+    end_.assign(job.entries, 0);
+    for (std::uint32_t entry = 0; entry < job.entries; ++entry)
+      if (taken_[entry] != kUnknown) end_[entry] = recorded_end(job, entry);
   }
-  std::vector<std::int64_t> run() {
+  void run(ServiceTimes& times) {
     for (const Collective& collective : job_.collectives) add(collective);
     add_messages();
-    return std::move(duration_);
+    times.duration_ns = std::move(duration_);
+    times.recorded_end_ns = std::move(end_);
   }
 
  private:
@@ -116,8 +120,11 @@ class Recorded {
       Message message{post.entry, sends ? job_.entry_rank[post.entry] : job_.peer(post.entry)};
       if (auto other = sends ? box.post_send(message) : box.post_receive(message)) {
         std::int64_t start = std::max(taken_[post.entry], taken_[other->entry]);
-        duration_[post.entry] = std::max<std::int64_t>(0, message_end(post.entry, other->entry) - start);
-        duration_[other->entry] = std::max<std::int64_t>(0, message_end(other->entry, post.entry) - start);
+        std::int64_t end = message_end(post.entry, other->entry);
+        end_[other->entry] = message_end(other->entry, post.entry);
+        end_[post.entry] = end;
+        for (std::uint32_t entry : {post.entry, other->entry})
+          duration_[entry] = std::max<std::int64_t>(0, end_[entry] - start);
         if (!same_clock_) set_least({post.entry, other->entry});
       }
     }
@@ -129,6 +136,7 @@ class Recorded {
   // Gloo tells of a message's end only to who waits for it. Where a wait began after the other end was done, its own
   // end says when it was looked at, and the other end's is closer to the truth.
   std::int64_t message_end(std::uint32_t entry, std::uint32_t other) const {
+    if (!same_clock_) return recorded_end(job_, entry);
     std::int64_t end = recorded_end(job_, entry), other_end = recorded_end(job_, other);
     int rank = job_.entry_rank[entry];
     for (std::uint32_t target : job_.plan(rank).out[job_.transfer_node(entry)]) {
@@ -143,7 +151,7 @@ class Recorded {
   const Job& job_;
   const bool same_clock_;
   const std::vector<std::int64_t> taken_;
-  std::vector<std::int64_t> duration_;
+  std::vector<std::int64_t> duration_, end_;  // [entries]
 };
 
 // k members, c bytes in or out of one member (the larger), latency a, rate B; rings for what all members share:
@@ -201,7 +209,7 @@ ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
       times.notes.push_back(
           "clocks of the ranks cannot be compared: all start at once, and a transfer takes its least time over its "
           "members");
-    times.duration_ns = Recorded(job, same_clock).run();
+    Recorded(job, same_clock).run(times);
     return times;
   }
   times.notes.push_back(

@@ -11,6 +11,9 @@ namespace prism::engine {
 
 struct ServiceTimes {
   std::vector<std::int64_t> duration_ns;  // [entries]
+  // [entries], timed graphs: when each transfer ended in the record, as far as can be known. What a wait lasted beyond
+  // that belongs to the wait.
+  std::vector<std::int64_t> recorded_end_ns;
   std::vector<std::string> notes;
 };
 

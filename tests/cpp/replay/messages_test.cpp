@@ -108,3 +108,14 @@ TEST_CASE("a message whose end was looked at late took no longer than its other 
   CHECK(end_of(report, 1, received) == 32 * ms);
   CHECK(end_of(report, 0, looked) == 100 * ms);
 }
+
+TEST_CASE("a receiver that slept on after the message had come keeps that as its wake-up time") {
+  // The sender, which blocked, was done after 2 ms. The receiver looked at 10 ms and went on at 45 ms.
+  Program job(2);
+  job[0].blocking({.op = Op::kSend, .peer = 1, .recorded_end = 2 * ms});
+  std::int32_t recv = job[1].issue({.op = Op::kRecv, .peer = 0, .recorded_end = 45 * ms});
+  job[1].compute(10 * ms);
+  std::uint32_t looked = job[1].wait({recv});
+  job[1].record.nodes[looked].duration_ns = 35 * ms;
+  CHECK(end_of(replay_of(job.graph()), 1, looked) == 45 * ms);
+}
