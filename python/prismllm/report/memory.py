@@ -7,14 +7,18 @@ import numpy as np
 from prismllm.trace import Rank, Trace
 
 _MOST_POINTS = 800  # of one rank
-_MOST_RANKS = 16
+_MOST_RANKS = 8  # as many as a legend holds
 
 
 def memory(trace: Trace, ranks: list[int], origin_ns: int) -> dict:
-    """{"peaks" [all ranks] bytes, "series": [{rank, at_ms, bytes}]} for up to 16 of `ranks`, evenly chosen."""
+    """{"peaks" [all ranks] bytes, "series": [{rank, at_ms, bytes}]}, the series for at most 8 ranks: the one with the
+    highest peak, and others evenly from `ranks`."""
     peaks = [int(trace.rank(r).memory.peak.max(initial=0)) for r in trace.ranks]
     held = [r for r in ranks if len(trace.rank(r).memory.node)]
-    chosen = sorted({held[i] for i in np.linspace(0, len(held) - 1, _MOST_RANKS).astype(int).tolist()}) if held else []
+    chosen = []
+    if held:
+        evenly = np.linspace(0, len(held) - 1, _MOST_RANKS - 1).astype(int).tolist()
+        chosen = sorted({trace.ranks[int(np.argmax(peaks))], *(held[i] for i in evenly)})
     return {"peaks": peaks, "series": [_series(trace.rank(r), origin_ns) for r in chosen]}
 
 
