@@ -29,29 +29,30 @@ class Exit:
 _SIGNAL_HEAD_START_NS = 500_000_000
 
 
-def first_cause(folder: RunFolder, log_dir: str, exits: list[Exit]) -> LaunchError | None:
-    """`exits` holds, in the order in which they were seen, the abnormal ends that the zygote did not ask for."""
+def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit]) -> LaunchError | None:
+    """`exits`: the abnormal ends that the zygote did not ask for. What a rank has said of itself comes from its status
+    file, however it ended after that."""
+    coordinator = read_status(folder.coordinator_status)
+    report = (coordinator.get("error") or "").rstrip()
     failures: list[tuple[int, LaunchError]] = []
-    report = (read_status(folder.coordinator_status).get("error") or "").rstrip()
     where = ""  # in the program the coordinator's report was raised first
+    told: dict[int, dict] = {rank: read_status(folder.rank_status(rank)) for rank in range(world_size)}
+    for rank, status in told.items():
+        if not status.get("error"):
+            continue
+        text = status["error"].rstrip()
+        if _is_reported(report, text) and not status.get("internal"):
+            where = where or f"\nrank {rank} was here:\n" + "\n".join(_program_lines(text))
+            continue
+        text = f"rank {rank} failed:\n{text}" if "\n" in text else f"rank {rank} {text}"
+        failures.append((status["time_ns"], LaunchError(text, 4 if status.get("internal") else 3)))
+    if report:
+        failures.append((coordinator["time_ns"], LaunchError(report, 3)))
     for ended in exits:
         how = describe_status(ended.status)
-        if ended.rank < 0:
-            told = read_status(folder.coordinator_status)
-            if not told:
-                return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
-            if report:
-                failures.append((told["time_ns"], LaunchError(report, 3)))
-            continue
-        told = read_status(folder.rank_status(ended.rank))
-        if told.get("error"):
-            text = told["error"].rstrip()
-            if _is_reported(report, text) and not told.get("internal"):
-                where = where or f"\nrank {ended.rank} was here:\n" + "\n".join(_program_lines(text))
-                continue
-            text = f"rank {ended.rank} failed:\n{text}" if "\n" in text else f"rank {ended.rank} {text}"
-            failures.append((told["time_ns"], LaunchError(text, 4 if told.get("internal") else 3)))
-        else:
+        if ended.rank < 0 and not coordinator:
+            return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
+        if ended.rank >= 0 and not told[ended.rank].get("error"):
             head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
             failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 3)))
     if not failures:

@@ -156,7 +156,7 @@ class _Run:
         if self.interrupted:
             name = signal.Signals(self.interrupted).name
             raise LaunchError(f"ended by {name}", 128 + self.interrupted)
-        cause = self.failure or first_cause(self.folder, self.options.log_dir, self.exits)
+        cause = self.failure or first_cause(self.folder, self.options.log_dir, self.options.world_size, self.exits)
         if not self.ended and (cause is None or cause.exit_code != 4):
             status = self.zygote.returncode
             how = describe_status(-status if status < 0 else status << 8)
