@@ -43,8 +43,6 @@ def main(args: list[str] | None = None) -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 130
-    except SystemExit as left:  # click's, where the reader of our output has gone; otherwise somebody means it
-        code = 0 if isinstance(left.__context__, BrokenPipeError) else left.code
     except Exception as failure:
         from prismllm.cli.common import CommandError
 

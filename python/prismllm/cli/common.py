@@ -78,6 +78,15 @@ class Output:
         if self.verbose:
             print(text, file=sys.stderr, flush=True)
 
+    def print(self, text: str, stream=None) -> None:
+        """Text with its line ends; a reader that has gone away (`prism info x | head`) is no error."""
+        stream = stream or self.stream
+        try:
+            stream.write(text)
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
         """A summary in two columns."""
         if self.quiet:
@@ -90,12 +99,12 @@ class Output:
         console = self.console()
         with console.capture() as captured:
             console.print(table)
-        print(captured.get(), end="", file=self.stream, flush=True)  # rich would exit where a reader has gone
+        self.print(captured.get())
 
     def result(self, values: dict) -> None:
         """The JSON of the contract, when it is asked for."""
         if self.json_path == "-":
-            print(json.dumps(values), flush=True)
+            self.print(json.dumps(values) + "\n", sys.stdout)
         elif self.json_path:
             with open(self.json_path, "w") as file:
                 json.dump(values, file, indent=1)

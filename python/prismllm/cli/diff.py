@@ -21,7 +21,7 @@ def command(output: Output, a: str, b: str, timing: bool) -> int:
         equal, first = diff(load(a), load(b), timing)
     output.result({"equal": equal, "first_difference": first})
     if not output.quiet:
-        print("equal" if equal else _in_words(first), file=output.stream)
+        output.print(("equal" if equal else _in_words(first)) + "\n")
     return 0 if equal else 1
 
 

@@ -31,4 +31,4 @@ def command(output: Output, trace: str, format_: str, path: str | None) -> None:
     export_chrome(loaded, path)
     output.result({"written": path, "unknown": []})
     if not output.quiet:
-        print(f"written: {path}", file=output.stream)
+        output.print(f"written: {path}\n")

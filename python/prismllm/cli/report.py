@@ -28,4 +28,4 @@ def command(output: Output, trace: str, path: str | None, compare: str | None) -
     write_report(trace, path, compare=compare)
     output.result({"written": path})
     if not output.quiet:
-        print(f"written: {path}", file=output.stream)
+        output.print(f"written: {path}\n")

@@ -21,7 +21,6 @@ _LAZY = (
     "torch.distributed.fsdp",
     "torch.distributed.tensor.parallel",
     "torch.distributed.pipelining",
-    "torch.distributed.checkpoint.state_dict",
     "torch.distributed.optim",
     "torch.nn.parallel",
     "torch.utils.checkpoint",
