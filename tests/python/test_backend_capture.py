@@ -95,9 +95,11 @@ def _ddp(rank, world, hook):
     elif hook == "then":
         ddp.register_comm_hook(
             None,
-            lambda _, bucket: dist.all_reduce(bucket.buffer(), async_op=True)
-            .get_future()
-            .then(lambda future: future.value()[0] / world),
+            lambda _, bucket: (
+                dist.all_reduce(bucket.buffer(), async_op=True)
+                .get_future()
+                .then(lambda future: future.value()[0] / world)
+            ),
         )
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
     losses = []

@@ -6,6 +6,7 @@ forked from the test process, which therefore must not have started threads that
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import pickle
@@ -19,11 +20,11 @@ import uuid
 import torch
 import torch._dynamo
 import torch.distributed as dist
-import torch.distributed._functional_collectives  # noqa: F401  (slow imports, once here instead of in each rank)
+import torch.distributed._functional_collectives  # slow imports: once here, instead of in each rank
 import torch.nn.parallel
 
 FORK = multiprocessing.get_context("fork")
-PATIENCE_S = 240
+PATIENCE_S = 60
 
 
 class RankFailed(AssertionError):
@@ -33,6 +34,7 @@ class RankFailed(AssertionError):
 def _rank_process(results, rank, environment, body, args):
     os.environ.update(environment)
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(PATIENCE_S - 5, exit=False, file=sys.__stderr__)
     try:
         # As plain bytes: torch's own reduction would share the memory of a process that ends.
         results.put((rank, pickle.dumps(body(*args)), None))
@@ -61,7 +63,9 @@ def run_ranks(world_size, body, *args, environment=None, folder=None):
                 "PRISM_TEST_FOLDER": str(folder),
                 **(environment or {}),
             }
-            process = FORK.Process(target=_rank_process, args=(results, rank, variables, body, (rank, world_size, *args)))
+            process = FORK.Process(
+                target=_rank_process, args=(results, rank, variables, body, (rank, world_size, *args))
+            )
             process.start()
             processes.append(process)
         answers, failures = {}, []

@@ -38,6 +38,13 @@ void copy_common(Call& call, const Options& options) {
 PrismBackend::PrismBackend(GroupInfo group, std::unique_ptr<Route> route)
     : Backend(group.rank, group.size()), group_(std::move(group)), route_(std::move(route)) {}
 
+void (*PrismBackend::without_gil)(c10::function_ref<void()>) = nullptr;
+
+PrismBackend::~PrismBackend() {
+  const auto drop = [this] { route_.reset(); };
+  without_gil ? without_gil(drop) : drop();
+}
+
 void PrismBackend::setGroupUid(const std::string& uid) {
   Backend::setGroupUid(uid);
   if (auto inner = route_->inner()) inner->setGroupUid(uid);
@@ -204,8 +211,7 @@ WorkPtr PrismBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d:
       [&](Backend& inner) { return inner.scatter(outputs, inputs, options); });
 }
 
-WorkPtr PrismBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs,
-                                     const c10d::ReduceScatterOptions& options) {
+WorkPtr PrismBackend::reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
   return run(
       Op::kReduceScatter, OpType::REDUCE_SCATTER,
       [&](Call& call) {
@@ -245,8 +251,8 @@ WorkPtr PrismBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors&
       [&](Backend& inner) { return inner.reduce_scatter_tensor_coalesced(outputs, inputs, options); });
 }
 
-WorkPtr PrismBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Splits& output_splits,
-                                    Splits& input_splits, const c10d::AllToAllOptions& options) {
+WorkPtr PrismBackend::alltoall_base(at::Tensor& output, at::Tensor& input, Splits& output_splits, Splits& input_splits,
+                                    const c10d::AllToAllOptions& options) {
   return run(
       Op::kAllToAllSingle, OpType::ALLTOALL_BASE,
       [&](Call& call) {

@@ -19,6 +19,10 @@ class PrismBackend : public c10d::Backend {
   using Splits = std::vector<std::int64_t>;
 
   PrismBackend(GroupInfo group, std::unique_ptr<Route> route);
+  ~PrismBackend() override;
+  // Runs its argument with Python's lock released, if this thread has it; set by the Python module. Gloo joins its
+  // threads as it is destroyed, and they may need the lock to release a tensor.
+  static void (*without_gil)(c10::function_ref<void()>);
 
   const std::string getBackendName() const override { return group_.backend; }
   bool supportsSplitting() const override { return route_->supports_splitting(); }

@@ -122,8 +122,9 @@ class CaptureRoute : public Route {
     if (is_reduction(call.op)) {
       operation.reduce_op = reduce_op_of(call.reduce_op);
       if (operation.reduce_op == ReduceOp::kNone)
-        fail({ErrorCode::kInvalidInput, "this reduction is not supported under capture; accepted: sum, avg, product, "
-                                        "min, max, bit_and, bit_or, bit_xor"},
+        fail({ErrorCode::kInvalidInput,
+              "this reduction is not supported under capture; accepted: sum, avg, product, "
+              "min, max, bit_and, bit_or, bit_xor"},
              call.op);
     }
     operation.shapes = shapes_of(call);

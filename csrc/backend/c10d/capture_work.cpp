@@ -104,8 +104,8 @@ void CaptureWork::complete(const Outcome& outcome) {
   std::exception_ptr failure;
   if (!outcome.status) {
     const auto error = operation_error(outcome.status.error(), *group_, op_, sequence_);
-    failure = std::make_exception_ptr(c10::DistBackendError(
-        {__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.message));
+    failure = std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.message));
   } else {
     try {
       TORCH_INTERNAL_ASSERT(outcome.regions.size() == blocks_.size());

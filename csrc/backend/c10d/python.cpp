@@ -7,9 +7,9 @@
 #include <pybind11/stl.h>
 
 #include "backend/c10d/backend.hpp"
+#include "backend/c10d/cpu_allocator.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/session.hpp"
-#include "backend/c10d/cpu_allocator.hpp"
 #include "backend/c10d/store.hpp"
 #include "backend/c10d/tensors.hpp"
 #include "backend/coordinator/coordinator.hpp"
@@ -112,15 +112,20 @@ PYBIND11_MODULE(_c10d, module) {
   using namespace prism;
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::module_::import("torch.distributed");
+  PrismBackend::without_gil = [](c10::function_ref<void()> drop) {
+    if (!Py_IsInitialized() || !PyGILState_Check()) return drop();
+    const py::gil_scoped_release no_gil;
+    drop();
+  };
 
   py::class_<PrismBackend, c10d::Backend, c10::intrusive_ptr<PrismBackend>>(
       module, "PrismBackend", "The process group backend that torch.distributed sees under prism.")
-      .def(py::init([](std::string backend, std::string key, int rank, std::vector<std::int32_t> members,
-                       BackendPtr inner) {
-             auto group = make_group(std::move(backend), std::move(key), rank, std::move(members));
-             auto route = make_real_route(group, std::move(inner));
-             return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
-           }),
+      .def(py::init(
+               [](std::string backend, std::string key, int rank, std::vector<std::int32_t> members, BackendPtr inner) {
+                 auto group = make_group(std::move(backend), std::move(key), rank, std::move(members));
+                 auto route = make_real_route(group, std::move(inner));
+                 return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
+               }),
            py::arg("backend"), py::arg("key"), py::arg("rank"), py::arg("members"), py::arg("inner"))
       .def(py::init([](std::string backend, std::string key, int rank, std::vector<std::int32_t> members,
                        std::chrono::milliseconds timeout, bool coalescing) {
@@ -130,13 +135,13 @@ PYBIND11_MODULE(_c10d, module) {
            }),
            py::arg("backend"), py::arg("key"), py::arg("rank"), py::arg("members"), py::arg("timeout"),
            py::arg("coalescing"), NoGil())
-      .def("perform_nocolor_split", [](PrismBackend& self, const py::object& device) {
-        if (auto inner = self.inner()) py::cast(inner).attr("perform_nocolor_split")(device);
-      })
+      .def("perform_nocolor_split",
+           [](PrismBackend& self, const py::object& device) {
+             if (auto inner = self.inner()) py::cast(inner).attr("perform_nocolor_split")(device);
+           })
       .def_property_readonly("inner", &PrismBackend::inner)
       .def("__getattr__", [](PrismBackend& self, const std::string& name) -> py::object {
-        if (auto inner = self.inner(); inner && name.rfind("__", 0) != 0)
-          return py::cast(inner).attr(name.c_str());
+        if (auto inner = self.inner(); inner && name.rfind("__", 0) != 0) return py::cast(inner).attr(name.c_str());
         throw py::attribute_error("PrismBackend has no attribute '" + name + "'");
       });
 
@@ -157,7 +162,10 @@ PYBIND11_MODULE(_c10d, module) {
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0)
       .def("run", &run_coordinator, NoGil(), "Returns when every rank has finished; raises RuntimeError otherwise.")
-      .def("abort", [](Coordinator& self, const std::string& why) { self.abort({ErrorCode::kAborted, why}); })
+      .def("abort",
+           [](Coordinator& self, const std::string& why) {
+             self.abort({ErrorCode::kAborted, why});
+           })
       .def("statistics_json", &Coordinator::statistics_json);
 
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));

@@ -106,8 +106,9 @@ Result<std::vector<at::Tensor>> split_blocks(const Call& call, const std::vector
                                                            "group's size, {}",
                                                            name(call.op), which, tensor.numel(), members)};
       if (!tensor.is_contiguous())
-        return Error{ErrorCode::kInvalidInput,
-                     fmt::format("{}: the {} is not contiguous; accepted is a contiguous tensor", name(call.op), which)};
+        return Error{
+            ErrorCode::kInvalidInput,
+            fmt::format("{}: the {} is not contiguous; accepted is a contiguous tensor", name(call.op), which)};
       const auto flat = tensor.view(-1);
       const auto numel = tensor.numel() / members;
       for (int m = 0; m < members; ++m) blocks.push_back(flat.narrow(0, m * numel, numel));
