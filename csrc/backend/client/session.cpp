@@ -41,19 +41,19 @@ Result<void> RankClient::Impl::connect() {
   lend_after_ns_ = std::max<std::int64_t>(welcome->lend_after_ns, 100'000);
   off_slot_since_ns_ = now_ns();
   requested_ = true;
+  activity_here(lock) = Activity::kRuns;
   wire::Buffer rest(bytes + used, bytes + got);
   reader_ = std::thread([this, rest = std::move(rest)]() mutable {
     {
       Lock own(mutex_);
-      own_threads_.insert(this_thread());
+      reader_id_ = this_thread();
       early_bytes_ = std::move(rest);
     }
     read_loop();
   });
   ForkGuard::add(*this);
   // The wait for a turn has no limit of its own: all others may be before this one.
-  slot_granted_.wait(lock, [this] { return slot_ == Slot::kHeld || error_; });
-  if (error_) return *error_;
+  PRISM_RETURN_IF_ERROR(need_slot(lock));
   off_slot_ns_ = 0;
   return {};
 }

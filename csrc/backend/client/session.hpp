@@ -1,6 +1,7 @@
 // RankClient::Impl. One mutex guards the protocol's state; a reader thread receives, watches whether the process
 // computes, and never runs callbacks; callbacks run on pool threads, one at a time unless they block.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -94,10 +95,12 @@ struct RankClient::Impl {
   void give_back(Lock& lock, wire::Release release, Slot to);
   void give_back_if_all_wait(Lock& lock);
   bool others_run(Lock& lock, bool but_this);
+  bool somebody_wakes(Lock& lock) const;
   void request_slot(Lock& lock);
   Result<void> need_slot(Lock& lock);
   void yield(Lock& lock, bool polls_store);
   void watch(Lock& lock);
+  bool any_thread_runnable(Lock& lock) const;
   std::int64_t cpu_ns(Lock& lock);
   wire::Quietness quietness(Lock& lock);
   Activity& activity_here(Lock& lock);
@@ -115,7 +118,7 @@ struct RankClient::Impl {
   std::unordered_map<WorkId, Work> works_;  // not complete
   std::vector<wire::Completion> early_;     // came while this rank had no slot
   std::list<Waiter*> waiters_;
-  int replies_awaited_ = 0;
+  int replies_awaited_ = 0, seekers_ = 0;  // threads that wait for the store's answer; for a slot
 
   Slot slot_ = Slot::kNone;
   bool requested_ = false;
@@ -130,8 +133,9 @@ struct RankClient::Impl {
   std::condition_variable callback_queued_, callback_returned_;
   bool extra_callback_ = false;  // one more may start although one runs
   std::vector<std::thread> pool_;
-  std::unordered_set<pid_t> own_threads_;  // pool threads and the reader
-  int callbacks_running_ = 0;              // neither queued nor asleep in a call of ours
+  std::unordered_set<pid_t> pool_ids_;
+  pid_t reader_id_ = 0;
+  int callbacks_running_ = 0;  // neither queued nor asleep in a call of ours
   int pool_idle_ = 0;
   std::uint64_t callbacks_started_ = 0, watched_callbacks_started_ = 0;
   bool stop_pool_ = false;

@@ -13,7 +13,7 @@ RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
   // Callbacks are counted, not listed.
   static thread_local const pid_t here = this_thread();
   static thread_local Activity of_pool_thread = Activity::kRuns;
-  return own_threads_.count(here) != 0 ? of_pool_thread : threads_[here];
+  return pool_ids_.count(here) != 0 ? of_pool_thread : threads_[here];
 }
 
 void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
@@ -40,12 +40,10 @@ void RankClient::Impl::give_back(Lock& lock, wire::Release release, Slot to) {
 }
 
 // Whether a thread of the program (`but_this`: other than the caller) computes, as far as one can see from outside.
-bool RankClient::Impl::others_run(Lock&, bool but_this) {
+bool RankClient::Impl::others_run(Lock& lock, bool but_this) {
   const bool callback_here = but_this && in_callback();
   const pid_t except = but_this && !callback_here ? this_thread() : 0;
-  if (callbacks_running_ > (callback_here ? 1 : 0) || !callbacks_.empty()) return true;
-  for (const Waiter* waiter : waiters_)
-    if (waiter->missing == 0) return true;  // is waking up
+  if (callbacks_running_ > (callback_here ? 1 : 0) || !callbacks_.empty() || somebody_wakes(lock)) return true;
   for (auto thread = threads_.begin(); thread != threads_.end();) {
     if (thread->first == except || thread->second != Activity::kRuns) {
       ++thread;
@@ -60,7 +58,7 @@ bool RankClient::Impl::others_run(Lock&, bool but_this) {
 
 void RankClient::Impl::give_back_if_all_wait(Lock& lock) {
   if (slot_ != Slot::kHeld || waiters_.empty() || error_) return;
-  if (replies_awaited_ > 0 || others_run(lock, false)) return;
+  if (others_run(lock, false)) return;
   wire::Release release;
   release.kind = wire::ReleaseKind::kBlock;
   Deadline earliest(Clock::time_point::max());
@@ -85,19 +83,27 @@ void RankClient::Impl::request_slot(Lock& lock) {
 }
 
 Result<void> RankClient::Impl::need_slot(Lock& lock) {
-  if (slot_ != Slot::kHeld) {
+  ++seekers_;
+  while (slot_ != Slot::kHeld && !error_) {
     request_slot(lock);
-    slot_granted_.wait(lock, [this] { return slot_ == Slot::kHeld || error_; });
+    slot_granted_.wait(lock);
   }
+  --seekers_;
   if (error_) return *error_;
   return {};
+}
+
+// A thread that the slot is for has been woken and is on its way: the slot is in use, though nobody computes yet.
+bool RankClient::Impl::somebody_wakes(Lock&) const {
+  return seekers_ > 0 || replies_awaited_ > 0 || (callbacks_running_ == 0 && !callbacks_.empty()) ||
+         std::any_of(waiters_.begin(), waiters_.end(), [](const Waiter* waiter) { return waiter->missing == 0; });
 }
 
 void RankClient::Impl::lend_slot() {
   Lock lock(mutex_);
   if (inert_ || error_ || slot_ != Slot::kHeld) return;
   activity_here(lock) = Activity::kRuns;
-  if (replies_awaited_ > 0 || others_run(lock, true)) return;
+  if (others_run(lock, true)) return;
   wire::Release release;
   release.kind = wire::ReleaseKind::kLend;
   give_back(lock, std::move(release), Slot::kLent);
@@ -119,13 +125,13 @@ void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
 }
 
 void RankClient::Impl::yield(Lock& lock, bool polls_store) {
-  if (error_ || slot_ != Slot::kHeld || replies_awaited_ > 0 || others_run(lock, true)) return;
+  if (error_ || slot_ != Slot::kHeld || others_run(lock, true)) return;
   wire::Release release;
   release.kind = wire::ReleaseKind::kYield;
   release.polls_store = polls_store;
   give_back(lock, std::move(release), Slot::kYielded);
   requested_ = true;  // comes back by itself
-  slot_granted_.wait(lock, [this] { return slot_ == Slot::kHeld || error_; });
+  static_cast<void>(need_slot(lock));
 }
 
 std::int64_t RankClient::Impl::off_slot_ns() {
@@ -133,10 +139,18 @@ std::int64_t RankClient::Impl::off_slot_ns() {
   return off_slot_ns_ + (slot_ == Slot::kHeld || error_ ? 0 : now_ns() - off_slot_since_ns_);
 }
 
+// On a machine with more to do than processors a thread may wait for one a long time: that is not idling.
+bool RankClient::Impl::any_thread_runnable(Lock&) const {
+  const auto runs = [](pid_t thread) { return thread_state(thread) == ThreadState::kRunning; };
+  return std::any_of(threads_.begin(), threads_.end(), [&](const auto& thread) { return runs(thread.first); }) ||
+         std::any_of(pool_ids_.begin(), pool_ids_.end(), runs);
+}
+
 std::int64_t RankClient::Impl::cpu_ns(Lock&) {
   if (options_.alone_in_process) return cpu_time_of_this_process();
   std::int64_t total = 0;
   for (const auto& thread : threads_) total += cpu_time_of(thread.first);
+  for (const pid_t thread : pool_ids_) total += cpu_time_of(thread);
   return total;
 }
 
@@ -171,12 +185,12 @@ void RankClient::Impl::watch(Lock& lock) {
   const std::int64_t now = now_ns(), cpu = cpu_ns(lock);
   const std::int64_t span = now - watched_ns_;
   if (watched_ns_ != 0 && span < lend_after_ns_) return;
-  const bool idle = watched_ns_ != 0 && (cpu - watched_cpu_ns_) * kIdlePart < span;
+  const bool idle = watched_ns_ != 0 && (cpu - watched_cpu_ns_) * kIdlePart < span && !any_thread_runnable(lock);
   const bool first = watched_ns_ == 0;
   watched_ns_ = now;
   watched_cpu_ns_ = cpu;
   if (first) return;
-  if (slot_ == Slot::kHeld && idle && replies_awaited_ == 0) {
+  if (slot_ == Slot::kHeld && idle && !somebody_wakes(lock)) {
     wire::Release release;
     release.kind = wire::ReleaseKind::kLend;
     give_back(lock, std::move(release), Slot::kLent);
@@ -201,7 +215,7 @@ wire::Quietness RankClient::Impl::quietness(Lock& lock) {
   Quietness quietness = Quietness::kAsleep;
   if (!options_.alone_in_process) return quietness;
   for (const pid_t thread : threads_of_this_process()) {
-    if (own_threads_.count(thread) != 0 || threads_.count(thread) != 0) continue;
+    if (thread == reader_id_ || pool_ids_.count(thread) != 0 || threads_.count(thread) != 0) continue;
     const ThreadState state = thread_state(thread);
     if (state == ThreadState::kRunning) return Quietness::kAwake;
     if (state == ThreadState::kTimed || state == ThreadState::kOther) quietness = Quietness::kTimed;

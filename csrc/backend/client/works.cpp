@@ -74,7 +74,7 @@ void RankClient::Impl::grow_pool(Lock&) {
 void RankClient::Impl::run_callbacks() {
   pool_of_session = this;
   Lock lock(mutex_);
-  own_threads_.insert(this_thread());
+  pool_ids_.insert(this_thread());
   while (true) {
     ++pool_idle_;
     // One at a time: in the order of completion. More only where one sleeps, see watch().

@@ -43,7 +43,7 @@ bool Connection::read_once() {
   const ssize_t got = recv(fd(), scratch.data(), scratch.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
-    fail(got == 0 ? "its connection has closed" : std::strerror(errno));
+    fail({ErrorCode::kPeerFailed, got == 0 ? "its connection has closed" : std::strerror(errno)});
     return false;
   }
   const auto bytes = std::span(scratch).first(static_cast<std::size_t>(got));
@@ -64,7 +64,7 @@ bool Connection::read_once() {
 void Connection::take(std::span<const std::uint8_t> bytes) {
   while (is_open()) {
     const auto frame = wire::first_frame(bytes, frame_limit);
-    if (!frame) return fail(frame.error().message);
+    if (!frame) return fail(frame.error());
     if (!*frame) break;
     handlers_.frame(*this, **frame);
     bytes = bytes.subspan(wire::kFrameHeaderBytes + (*frame)->body.size());
@@ -98,7 +98,7 @@ void Connection::close() {
   socket_.close(ignored);
 }
 
-void Connection::fail(const std::string& why) {
+void Connection::fail(const Error& why) {
   if (!is_open()) return;
   close();
   handlers_.closed(*this, why);

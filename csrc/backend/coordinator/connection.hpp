@@ -14,7 +14,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Socket = boost::asio::local::stream_protocol::socket;
   struct Handlers {
     std::function<void(Connection&, const wire::Frame&)> frame;
-    std::function<void(Connection&, const std::string& why)> closed;  // once; not after close()
+    std::function<void(Connection&, const Error& why)> closed;  // once; not after close()
   };
   Connection(Socket socket, Handlers handlers);
   void start();
@@ -35,7 +35,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void wait_readable();
   bool read_once();  // false: nothing more to read now
   void take(std::span<const std::uint8_t> bytes);
-  void fail(const std::string& why);
+  void fail(const Error& why);
 
   Socket socket_;
   Handlers handlers_;

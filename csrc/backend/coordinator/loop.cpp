@@ -105,6 +105,8 @@ Result<void> Coordinator::Impl::run() {
         &Impl::watch_holders_from_loop);
   every(kStoppedPeriod, stopped_timer_, &Impl::watch_stopped_from_loop);
   io_.run();
+  for (const Rank& rank : ranks_)
+    if (rank.connection) rank.connection->close();
   ended_ns_ = now_ns();
   executor_thread_.join();
   if (first_error_) return *first_error_;
@@ -129,7 +131,7 @@ void Coordinator::Impl::accept() {
         auto connection = std::make_shared<Connection>(
             std::move(socket),
             Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
-                                 [this](Connection& c, const std::string& why) { closed_from_loop(c, why); }});
+                                 [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
         strangers_.insert(connection);
         connection->start();
       }
@@ -138,13 +140,15 @@ void Coordinator::Impl::accept() {
   });
 }
 
-void Coordinator::Impl::closed_from_loop(Connection& connection, const std::string& why) {
+void Coordinator::Impl::closed_from_loop(Connection& connection, const Error& why) {
   if (connection.rank < 0) {
     strangers_.erase(connection.shared_from_this());
     return;
   }
   if (stopping_) return end_if_drained_from_loop();
-  if (!at(connection.rank).finished) died_from_loop(connection.rank, why);
+  if (at(connection.rank).finished) return;
+  if (why.code == ErrorCode::kPeerFailed) return died_from_loop(connection.rank, why.message);
+  fail_from_loop({why.code, fmt::format("rank {} sent {}", connection.rank, why.message)});
 }
 
 void Coordinator::Impl::died_from_loop(int rank, const std::string& why) {

@@ -68,7 +68,7 @@ struct Coordinator::Impl {
   // loop.cpp: life of a run
   Result<void> listen();
   void accept();
-  void closed_from_loop(Connection& connection, const std::string& why);
+  void closed_from_loop(Connection& connection, const Error& why);
   void died_from_loop(int rank, const std::string& why);
   void fail_from_loop(Error error);
   void end_if_drained_from_loop();

@@ -98,7 +98,7 @@ Result<WorkId> Rank::start(Operation operation, Answer* answer) {
 }
 
 Rank::Answer Rank::run(Operation operation) {
-  Answer answer;
+  Answer& answer = answers_.emplace_back();
   const auto work = start(std::move(operation), &answer);
   if (!work) return {work.error(), {}, -1};
   if (auto waited = wait(*work); !waited) {
@@ -125,6 +125,10 @@ void Rank::barrier(GroupHandle group) {
   if (!answer.status) throw std::runtime_error(answer.status.error().message);
 }
 
+void expect(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error("wrong: " + what);
+}
+
 std::string fresh_address() {
   static std::atomic<int> count{0};
   return fmt::format("prism-test-{}-{}", getpid(), ++count);
@@ -148,6 +152,7 @@ void run_rank(const Coordinator::Options& options, int rank, bool alone, const s
   client.rank = rank;
   client.world_size = options.world_size;
   client.alone_in_process = alone;
+  client.connect_timeout = std::chrono::seconds(10);
   auto connected = RankClient::connect(client);
   if (!connected) return;
   Rank self(std::move(*connected), rank, options.world_size);

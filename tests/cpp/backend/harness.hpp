@@ -2,10 +2,12 @@
 #pragma once
 #include <cstring>
 #include <functional>
+#include <list>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "backend/client/rank_client.hpp"
@@ -23,6 +25,7 @@ class PlainExecutor : public Executor {
 class Rank {
  public:
   Rank(std::unique_ptr<RankClient> client, int rank, int world);
+  ~Rank() { client_.reset(); }  // callbacks write to answers_ until then
   RankClient& client() { return *client_; }
   int rank() const { return rank_; }
   int world() const { return world_; }
@@ -63,6 +66,7 @@ class Rank {
   int rank_, world_;
   GroupHandle world_group_ = 0;
   std::unordered_map<GroupHandle, std::uint64_t> seq_;
+  std::list<Answer> answers_;
 };
 
 struct JobOptions {
@@ -77,6 +81,9 @@ struct JobResult {
 
 std::string fresh_address();
 Coordinator::Options small_coordinator(int ranks, int slots);
+
+// In a rank's program, where Catch2's assertions cannot be used: throws unless `holds`.
+void expect(bool holds, const std::string& what);
 
 // Runs `program` on every rank; a program's thrown std::exception is its traceback.
 JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& program,
