@@ -2,10 +2,21 @@
 
 #include <utility>
 
+#include "backend/c10d/torch_version.hpp"
+
 namespace prism {
 namespace {
 
 using c10d::OpType;
+
+// torch's name for what a Work is, only shown to people; before 2.15 these two had none of their own.
+#if PRISM_TORCH_VERSION >= 215
+constexpr OpType kAllGatherTensorsType = OpType::ALLGATHER_INTO_TENSOR_COALESCED;
+constexpr OpType kReduceScatterTensorsType = OpType::REDUCE_SCATTER_TENSOR_COALESCED;
+#else
+constexpr OpType kAllGatherTensorsType = OpType::COALESCED;
+constexpr OpType kReduceScatterTensorsType = OpType::COALESCED;
+#endif
 
 // [tensor][member] -> member-major
 std::vector<at::Tensor> member_major(const std::vector<std::vector<at::Tensor>>& lists) {
@@ -177,7 +188,7 @@ WorkPtr PrismBackend::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
 WorkPtr PrismBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::AllgatherOptions& options) {
   return run(
-      Op::kAllGatherIntoTensorCoalesced, OpType::ALLGATHER_INTO_TENSOR_COALESCED,
+      Op::kAllGatherIntoTensorCoalesced, kAllGatherTensorsType,
       [&](Call& call) {
         copy_common(call, options);
         call.inputs = inputs;
@@ -240,7 +251,7 @@ WorkPtr PrismBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input
 WorkPtr PrismBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                       const c10d::ReduceScatterOptions& options) {
   return run(
-      Op::kReduceScatterTensorCoalesced, OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+      Op::kReduceScatterTensorCoalesced, kReduceScatterTensorsType,
       [&](Call& call) {
         copy_common(call, options);
         call.reduce_op = options.reduceOp;
