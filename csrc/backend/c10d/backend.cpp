@@ -1,8 +1,8 @@
 #include "backend/c10d/backend.hpp"
 
-#include <utility>
+#include <torch/version.h>
 
-#include "backend/c10d/torch_version.hpp"
+#include <utility>
 
 namespace prism {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 using c10d::OpType;
 
 // torch's name for what a Work is, only shown to people; before 2.15 these two had none of their own.
-#if PRISM_TORCH_VERSION >= 215
+#if TORCH_VERSION_MAJOR * 100 + TORCH_VERSION_MINOR >= 215
 constexpr OpType kAllGatherTensorsType = OpType::ALLGATHER_INTO_TENSOR_COALESCED;
 constexpr OpType kReduceScatterTensorsType = OpType::REDUCE_SCATTER_TENSOR_COALESCED;
 #else
