@@ -42,16 +42,18 @@ Result<void> RankClient::Impl::connect() {
   off_slot_since_ns_ = now_ns();
   requested_ = true;
   activity_here(lock) = Activity::kRuns;
-  wire::Buffer rest(bytes + used, bytes + got);
-  reader_ = std::thread([this, rest = std::move(rest)]() mutable {
+  early_bytes_.assign(bytes + used, bytes + got);
+  reader_ = start_thread([this] {
     {
       Lock own(mutex_);
       reader_id_ = this_thread();
-      early_bytes_ = std::move(rest);
     }
     read_loop();
   });
+  // Not under our lock: fork() takes the guard's lock first.
+  lock.unlock();
   ForkGuard::add(*this);
+  lock.lock();
   // The wait for a turn has no limit of its own: all others may be before this one.
   PRISM_RETURN_IF_ERROR(need_slot(lock));
   off_slot_ns_ = 0;

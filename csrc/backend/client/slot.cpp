@@ -10,9 +10,8 @@ constexpr std::int64_t kIdlePart = 10;  // using less than one part in ten of th
 }  // namespace
 
 RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
-  // Callbacks are counted, not listed.
-  static thread_local const pid_t here = this_thread();
-  static thread_local Activity of_pool_thread = Activity::kRuns;
+  const pid_t here = this_thread();                               // not cached: a forked child's differs
+  static thread_local Activity of_pool_thread = Activity::kRuns;  // callbacks are counted, not listed
   return pool_ids_.count(here) != 0 ? of_pool_thread : threads_[here];
 }
 
@@ -187,6 +186,8 @@ void RankClient::Impl::watch(Lock& lock) {
   if (watched_ns_ != 0 && span < lend_after_ns_) return;
   const bool idle = watched_ns_ != 0 && (cpu - watched_cpu_ns_) * kIdlePart < span && !any_thread_runnable(lock);
   const bool first = watched_ns_ == 0;
+  const bool deadline_passed =
+      std::any_of(waiters_.begin(), waiters_.end(), [](const Waiter* waiter) { return waiter->deadline.passed(); });
   watched_ns_ = now;
   watched_cpu_ns_ = cpu;
   if (first) return;
@@ -196,7 +197,7 @@ void RankClient::Impl::watch(Lock& lock) {
     give_back(lock, std::move(release), Slot::kLent);
     watched_ns_ = now;
     watched_cpu_ns_ = cpu;
-  } else if (slot_ == Slot::kLent && !idle) {
+  } else if (slot_ == Slot::kLent && (!idle || deadline_passed)) {
     request_slot(lock);
   }
 }

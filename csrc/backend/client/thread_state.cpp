@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,6 +24,15 @@ std::int64_t read_clock(clockid_t clock) {
 }  // namespace
 
 pid_t this_thread() { return static_cast<pid_t>(syscall(SYS_gettid)); }
+
+std::thread start_thread(std::function<void()> body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
 
 // /proc/self/task/TID/syscall: "running", or the call's number and its arguments in hexadecimal.
 ThreadState thread_state(pid_t thread) {

@@ -3,6 +3,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
+#include <thread>
 #include <vector>
 
 namespace prism {
@@ -17,6 +19,8 @@ enum class ThreadState {
 };
 
 pid_t this_thread();
+// A thread that takes no signals: they are for the program's own.
+std::thread start_thread(std::function<void()> body);
 ThreadState thread_state(pid_t thread);
 std::vector<pid_t> threads_of_this_process();
 // Processor time used so far, in ns; 0 when the thread is gone.

@@ -68,7 +68,7 @@ void RankClient::Impl::start_pool_thread_if_needed(Lock& lock) {
 }
 
 void RankClient::Impl::grow_pool(Lock&) {
-  if (pool_.size() < kMostPoolThreads && !stop_pool_) pool_.emplace_back([this] { run_callbacks(); });
+  if (pool_.size() < kMostPoolThreads && !stop_pool_) pool_.push_back(start_thread([this] { run_callbacks(); }));
 }
 
 void RankClient::Impl::run_callbacks() {

@@ -16,7 +16,6 @@
 #include "backend/coordinator/loop_send.hpp"
 #include "backend/coordinator/process_state.hpp"
 #include "backend/protocol/socket.hpp"
-#include "core/log.hpp"
 
 namespace prism {
 namespace {
@@ -120,9 +119,9 @@ void Coordinator::Impl::abort(Error error) {
 void Coordinator::Impl::accept() {
   acceptor_.async_accept([this](boost::system::error_code error, Connection::Socket socket) {
     if (stopping_ || error == boost::asio::error::operation_aborted) return;
-    if (error) {
-      log(LogLevel::kWarn, "accepting a rank: {}", error.message());
-    } else {
+    if (error && error != boost::asio::error::connection_aborted)
+      return fail_from_loop({ErrorCode::kIo, "accepting a rank: " + error.message()});
+    if (!error) {
       ucred peer{};
       socklen_t length = sizeof peer;
       const bool ours =
@@ -247,7 +246,7 @@ void Coordinator::Impl::every(std::chrono::nanoseconds period, boost::asio::stea
 void Coordinator::Impl::watch_holders_from_loop() {
   if (scheduler_.waiting() == 0) return;
   for (const int rank : scheduler_.long_holders(now_ns() - options_.maximal_tenure.count())) {
-    if (at(rank).outstanding.empty() && !at(rank).polls_store) continue;
+    if (at(rank).outstanding.empty()) continue;
     scheduler_.excuse(rank);
     need_turn_end();
   }

@@ -45,10 +45,19 @@ std::optional<std::int32_t> earliest(const Mailbox::Queues& queues, std::int32_t
   return best;
 }
 
+void let_go(Group& group) {
+  group.collectives.clear();
+  group.mail.clear();
+}
+
 }  // namespace
 
 Matcher::Matcher(int ranks, std::function<void(int, int)> urge)
     : urge_(std::move(urge)), memberships_(static_cast<std::size_t>(ranks)) {}
+
+Matcher::~Matcher() {
+  for (auto& entry : groups_) let_go(*entry.second);
+}
 
 Result<void> Matcher::join(int rank, GroupHandle handle, const std::string& key, std::vector<std::int32_t> members) {
   auto& mine = memberships_[static_cast<std::size_t>(rank)];
@@ -83,7 +92,9 @@ Result<void> Matcher::leave(int rank, GroupHandle handle) {
   if (place == mine.end()) return Error{ErrorCode::kInvalidInput, fmt::format("no group has the handle {}", handle)};
   const auto group = place->second.group;
   mine.erase(place);
-  if (++group->left == group->members.size()) groups_.erase(group->key);
+  if (++group->left < group->members.size()) return {};
+  groups_.erase(group->key);
+  let_go(*group);
   return {};
 }
 

@@ -16,6 +16,7 @@ class Matcher {
  public:
   // urge(rank, delta): `delta` more operations of others wait for `rank` alone.
   Matcher(int ranks, std::function<void(int rank, int delta)> urge);
+  ~Matcher();  // exchanges and their groups hold one another
 
   Result<void> join(int rank, GroupHandle handle, const std::string& key, std::vector<std::int32_t> members);
   Result<void> leave(int rank, GroupHandle handle);

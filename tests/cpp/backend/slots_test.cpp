@@ -247,3 +247,22 @@ TEST_CASE("time without a slot is counted") {
   }));
   REQUIRE(off >= 20'000'000);
 }
+
+TEST_CASE("a deadline holds although another thread of the rank sleeps, and the slot is lent") {
+  require_ok(run_job(2, 1, [](Rank& self) {
+    if (self.rank() == 1) {
+      expect(self.client().store_get("over", Deadline::after(std::chrono::hours(1))).ok(), "get");
+      return;
+    }
+    std::atomic<bool> over{false};
+    std::thread sleeper([&] {
+      expect(self.client().store_set("known", {}).ok(), "set");
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    });
+    const auto waited = self.client().store_wait({"never"}, Deadline::after(std::chrono::milliseconds(60)));
+    expect(!waited && waited.error().code == ErrorCode::kTimeout, "a timeout");
+    over = true;
+    sleeper.join();
+    expect(self.client().store_set("over", {}).ok(), "set");
+  }));
+}
