@@ -17,10 +17,14 @@ from prismllm import takeover
 _ACCELERATOR_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy", "nccl4py", "xccl")
 _NAMES = ("gloo", "ucc", "mpi", *_ACCELERATOR_NAMES)
 
+# From 2.14 on; before, the helper that makes groups knew the builtin ones by name.
+_ALL_ARE_REGISTERED = hasattr(c10d.Backend, "_ensure_backend_registered")
+
 _originals: dict[str, object] = {}  # name -> torch's own plugin entry
 _inits = 0  # default groups made so far: group names start again with each
 _last_default = None  # weakref to the default group's ProcessGroup
 _last_key = ""
+group_in_making = None  # stands for the ProcessGroup, where the creator is not told it (before 2.14)
 _last_instances: dict[str, object] = {}  # by inner backend's name, weak references
 
 
@@ -34,28 +38,40 @@ def accelerator() -> str | None:
 
 def register(name: str) -> None:
     """Registers our creator under `name`; torch's own is kept."""
-    backend_type = c10d.ProcessGroup.BackendType.CUSTOM
+    backend_type = None
     devices = ["cpu", "cuda"]
-    if name in _originals and (name in _ACCELERATOR_NAMES and accelerator()):
+    if name in _originals and (accelerator() or name not in _ACCELERATOR_NAMES):
         devices = list(c10d.Backend.backend_capability[name])
-        backend_type = c10d.Backend.backend_type_map[name]
-    elif name in _originals and name not in _ACCELERATOR_NAMES:
-        devices = list(c10d.Backend.backend_capability[name])
+        if name in _ACCELERATOR_NAMES:
+            backend_type = c10d.Backend.backend_type_map[name]
     elif name == "prism" and accelerator():
         devices = [accelerator()]
+    register_creator(name, name, devices, backend_type)
+
+
+def register_creator(alias: str, name: str, devices: list[str], backend_type=None) -> None:
+    """A backend `alias` whose groups are made as for a program that asked for `name`. Never of type GLOO: DDP's logger
+    casts what it finds under it to ProcessGroupGloo."""
     before = dict(c10d.Backend.default_device_backend_map)
-    # Never type GLOO: DDP's logger casts what it finds under it to ProcessGroupGloo.
+    of_type = {} if backend_type is None else {"_backend_type": backend_type}
     c10d.Backend.register_backend(
-        name, functools.partial(_create, name), extended_api=True, devices=devices, _backend_type=backend_type
+        alias, functools.partial(_create, name), extended_api=True, devices=devices, **of_type
     )
     c10d.Backend.default_device_backend_map.clear()
     c10d.Backend.default_device_backend_map.update(before)
     # torch's flight recorder attaches a hook (17 to 29 us per operation) to what does not record itself.
-    if not accelerator() and hasattr(c10d, "_FR_SELF_RECORDING_BACKENDS"):
+    if hasattr(c10d, "_FR_SELF_RECORDING_BACKENDS") and not accelerator():
         c10d._FR_SELF_RECORDING_BACKENDS.add(name)
 
 
 def take_over(capture: bool) -> None:
+    if capture:
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL checks collectives with a Gloo group of its own; the coordinator checks them.
+        c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
+    if not _ALL_ARE_REGISTERED:
+        from prismllm import creators_before_214
+
+        return creators_before_214.take_over()
     for name in _NAMES:
         with contextlib.suppress(RuntimeError):  # named by torch, but not part of this build
             c10d.Backend._ensure_backend_registered(name)
@@ -63,12 +79,13 @@ def take_over(capture: bool) -> None:
             _originals[name] = plugin
             register(name)
     register("prism")
-    if capture:
-        # TORCH_DISTRIBUTED_DEBUG=DETAIL checks collectives with a Gloo group of its own; the coordinator checks them.
-        c10d._create_process_group_wrapper = lambda wrapped_pg, **_: wrapped_pg
 
 
 def _original(name: str):
+    if not _ALL_ARE_REGISTERED:
+        from prismllm import creators_before_214
+
+        return creators_before_214.original(name)
     if name not in _originals:
         c10d.Backend._ensure_backend_registered(name)
         _originals[name] = c10d.Backend._plugins[name.upper()]
@@ -89,7 +106,7 @@ def _create(name: str, options, backend_options=None):
     inner_name = _inner_name(name)
     if not takeover.check_may_create_group():
         return _call(_original(inner_name), options, backend_options)
-    group = options.process_group
+    group = options.process_group if _ALL_ARE_REGISTERED else group_in_making
     if not options.global_ranks_in_group and (_last_default is None or _last_default() is not group):
         _inits += 1
         _last_default = weakref.ref(group)
@@ -99,12 +116,21 @@ def _create(name: str, options, backend_options=None):
         _last_key = key
         _last_instances.clear()
     # One instance per group however many devices it serves: setBackend() is keyed by type and would drop the second.
-    shared = "" if takeover.route() == "capture" else inner_name
-    if shared in _last_instances and (known := _last_instances[shared]()) is not None:
+    if (known := latest(inner_name)) is not None:
         return known
     backend = _make(name, key, inner_name, options, backend_options)
-    _last_instances[shared] = weakref.ref(backend)
+    _last_instances[_shared_by(inner_name)] = weakref.ref(backend)
     return backend
+
+
+def _shared_by(inner_name: str) -> str:
+    return "" if takeover.route() == "capture" else inner_name
+
+
+def latest(inner_name: str):
+    """The instance of the group in the making that serves this backend, or None."""
+    found = _last_instances.get(_shared_by(inner_name))
+    return found() if found else None
 
 
 def _make(name: str, key: str, inner_name: str, options, backend_options):
@@ -113,7 +139,7 @@ def _make(name: str, key: str, inner_name: str, options, backend_options):
     members = options.global_ranks_in_group or list(range(options.group_size))
     if takeover.route() == "capture":
         return _c10d.PrismBackend(name, key, options.group_rank, members, options.timeout, _coalesces(name))
-    if options.split_from is not None and isinstance(options.split_from, _c10d.PrismBackend):
+    if isinstance(getattr(options, "split_from", None), _c10d.PrismBackend):
         options.split_from = options.split_from.inner  # builtin creators assert its type
     if inner_name != name:
         backend_options = None  # those of another backend

@@ -3,17 +3,15 @@
 import gc
 import os
 
-import pytest
 import torch
 import torch.distributed as dist
 import worlds
 
-pytest.importorskip("prismllm._c10d")
-prismllm_trace = pytest.importorskip("prismllm.trace")
+from prismllm import trace
 
 
 def _memory(path):
-    return prismllm_trace.load(path).rank(0).memory
+    return trace.load(path).rank(0).memory
 
 
 def _steps(rank, world):

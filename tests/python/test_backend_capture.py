@@ -6,8 +6,6 @@ import torch
 import torch.distributed as dist
 import worlds
 
-pytest.importorskip("prismllm._c10d")
-
 WORLD = 4
 
 

@@ -8,8 +8,7 @@ import torch
 import torch.distributed as dist
 import worlds
 
-pytest.importorskip("prismllm._c10d")
-trace = pytest.importorskip("prismllm.trace")
+from prismllm import trace
 
 
 @pytest.fixture(params=["real", "capture"])

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-_c10d = pytest.importorskip("prismllm._c10d")
+from prismllm import _c10d
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

@@ -43,9 +43,9 @@ class RecordedWork : public c10d::Work {
   void abort() override { inner_->abort(); }
   float getDuration() const override { return inner_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
-  std::chrono::milliseconds getTimeout() const override { return inner_->getTimeout(); }
   c10::intrusive_ptr<Future> getFutureResult() override { return inner_->getFutureResult(); }
-#ifdef C10D_BACKEND_HAS_HOOKS
+#ifdef C10D_BACKEND_HAS_HOOKS  // younger than torch 2.11, as are these two
+  std::chrono::milliseconds getTimeout() const override { return inner_->getTimeout(); }
   std::uint64_t getCompletionKey() const override { return inner_->getCompletionKey(); }
 #endif
 

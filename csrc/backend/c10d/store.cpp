@@ -78,8 +78,6 @@ PrismStore::Value PrismStore::queuePop(const std::string& key, bool block) {
 
 std::int64_t PrismStore::queueLen(const std::string& key) { return unwrap(client().store_queue_length(key)); }
 
-#if PRISM_TORCH_VERSION >= 213
 PrismStore::Keys PrismStore::listKeys() { return unwrap(client().store_list_keys("")); }
-#endif
 
 }  // namespace prism

@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "backend/c10d/torch_version.hpp"
-
 namespace prism {
 
 class PrismStore : public c10d::Store {
@@ -37,9 +35,7 @@ class PrismStore : public c10d::Store {
   void queuePush(const std::string& key, const Value& value) override;
   Value queuePop(const std::string& key, bool block) override;
   std::int64_t queueLen(const std::string& key) override;
-#if PRISM_TORCH_VERSION >= 213
   Keys listKeys() override;
-#endif
 };
 
 }  // namespace prism

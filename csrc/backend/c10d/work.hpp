@@ -38,7 +38,9 @@ class CaptureWork : public c10d::Work {
   void blockCurrentStream() override;
   void abort() override {}
   std::uint64_t getSequencenumber() const override { return sequence_; }
+#ifdef C10D_BACKEND_HAS_HOOKS  // younger than torch 2.11
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
+#endif
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
