@@ -122,7 +122,6 @@ struct RankClient::Impl {
 
   Slot slot_ = Slot::kNone;
   bool requested_ = false;
-  int outside_ = 0;  // threads in without_slot()
   std::uint64_t grant_ = 0;
   std::condition_variable slot_granted_;
   std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0;

@@ -114,11 +114,14 @@ void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
   {
     Lock lock(mutex_);
     activity_here(lock) = Activity::kOutside;
-    ++outside_;
+    if (in_callback()) {
+      --callbacks_running_;
+      if (!callbacks_.empty()) start_pool_thread_if_needed(lock);
+    }
   }
   blocking();
   Lock lock(mutex_);
-  --outside_;
+  if (in_callback()) ++callbacks_running_;
   activity_here(lock) = Activity::kRuns;
   if (!error_) static_cast<void>(need_slot(lock));
 }
@@ -205,11 +208,10 @@ void RankClient::Impl::watch(Lock& lock) {
 // Whether this process could do anything by itself; asked when the whole job is silent.
 wire::Quietness RankClient::Impl::quietness(Lock& lock) {
   using wire::Quietness;
-  if (slot_ == Slot::kHeld || requested_ || outside_ > 0 || callbacks_running_ > 0 || !callbacks_.empty() ||
-      !early_.empty())
+  if (slot_ == Slot::kHeld || requested_ || callbacks_running_ > 0 || !callbacks_.empty() || !early_.empty())
     return Quietness::kAwake;
   for (const auto& [thread, activity] : threads_) {
-    if (activity != Activity::kRuns) continue;
+    if (activity == Activity::kWaits) continue;
     const ThreadState state = thread_state(thread);
     if (state != ThreadState::kForever && state != ThreadState::kGone) return Quietness::kAwake;
   }

@@ -186,6 +186,13 @@ void Coordinator::Impl::end_if_drained_from_loop() {
   io_.stop();
 }
 
+void Coordinator::Impl::mark_dirty(int rank) {
+  Rank& r = at(rank);
+  if (!r.dirty) dirty_.push_back(rank);
+  r.dirty = true;
+  need_turn_end();
+}
+
 void Coordinator::Impl::need_turn_end() {
   if (turn_end_posted_) return;
   turn_end_posted_ = true;
@@ -196,13 +203,14 @@ void Coordinator::Impl::end_turn_from_loop() {
   turn_end_posted_ = false;
   if (!stopping_) {
     store_changed_from_loop();
-    for (int rank; (rank = scheduler_.grant(now_ns())) >= 0;) {
-      Rank& r = at(rank);
-      forget_block(rank);
-      auto& out = r.connection->out();
-      out.insert(out.end(), r.held.begin(), r.held.end());
-      r.held.clear();
-      send(rank, wire::Grant{++r.grants});
+    for (int rank; (rank = scheduler_.grant(now_ns())) >= 0;) grant(rank);
+    // What a blocked rank has not asked for may have callbacks that others wait for; a slot that nobody else wants is
+    // well spent on them.
+    for (const int rank : std::vector<int>(holding_.begin(), holding_.end())) {
+      if (!scheduler_.has_free_slot()) break;
+      if (scheduler_.state(rank) != SlotState::kBlocked) continue;
+      scheduler_.make_ready(rank, false);
+      if (scheduler_.grant(now_ns()) == rank) grant(rank);
     }
     memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting()), std::memory_order_relaxed);
     timeouts_.let_time_pass(scheduler_.waiting() == 0);
@@ -242,10 +250,31 @@ void Coordinator::Impl::every(std::chrono::nanoseconds period, boost::asio::stea
   });
 }
 
-// A holder that spins on something which only others can bring about must not keep them from running.
+// A slot, and what was held for this rank.
+void Coordinator::Impl::grant(int rank) {
+  forget_block(rank);
+  flush_held(rank);
+  send(rank, wire::Grant{++at(rank).grants});
+}
+
+void Coordinator::Impl::flush_held(int rank) {
+  if (holding_.erase(rank) == 0) return;
+  Rank& r = at(rank);
+  if (r.connection && r.connection->is_open()) {
+    auto& out = r.connection->out();
+    out.insert(out.end(), r.held.begin(), r.held.end());
+    mark_dirty(rank);
+  }
+  r.held.clear();
+}
+
+// A holder that spins on something must not miss it, nor keep from running those who alone can bring it about.
 void Coordinator::Impl::watch_holders_from_loop() {
+  const std::int64_t long_ago = now_ns() - options_.maximal_tenure.count();
+  for (const int rank : scheduler_.holders_since(long_ago)) flush_held(rank);
   if (scheduler_.waiting() == 0) return;
-  for (const int rank : scheduler_.long_holders(now_ns() - options_.maximal_tenure.count())) {
+  for (const int rank : scheduler_.holders_since(long_ago)) {
+    if (scheduler_.excused(rank)) continue;
     if (at(rank).outstanding.empty()) continue;
     scheduler_.excuse(rank);
     need_turn_end();

@@ -56,7 +56,7 @@ struct Coordinator::Impl {
     bool impatient = false;              // blocked with a time limit of its own that is short
     std::uint64_t patience = 0;          // its handle in timeouts_
     bool polls_store = false;            // its last poll looked for a change of the store
-    wire::Buffer held;                   // completions for when it has a slot
+    wire::Buffer held;                   // completions for when it next gives its slot back, or gets one
     std::vector<WorkId> freed;           // inputs that it may use again
     bool dirty = false;                  // has something to send
     int stopped_checks = 0;
@@ -96,8 +96,12 @@ struct Coordinator::Impl {
   Result<void> on(int rank, wire::Finish message);
   template <typename Message>
   Result<void> read(int rank, const wire::Frame& frame);
+  bool answers(int rank, const wire::Release& message) const;
   void store_changed_from_loop();
   void forget_block(int rank);
+  void grant(int rank);
+  void flush_held(int rank);
+  void mark_dirty(int rank);
 
   // loop_data.cpp: operations that are complete
   Result<void> complete_from_loop(const std::shared_ptr<Exchange>& exchange);
@@ -134,6 +138,7 @@ struct Coordinator::Impl {
   std::unordered_set<std::shared_ptr<Connection>> strangers_;  // have not said who they are
   std::vector<int> dirty_;
   std::set<int> store_pollers_;
+  std::set<int> holding_;  // ranks for which completions are held
   int joined_ = 0, finished_ = 0, impatient_ = 0, reducing_ = 0;
   bool turn_end_posted_ = false;
   std::int64_t pause_armed_ns_ = -1;

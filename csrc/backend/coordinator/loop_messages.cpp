@@ -3,6 +3,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "backend/coordinator/loop_send.hpp"
 #include "backend/protocol/socket.hpp"
 
@@ -152,11 +154,23 @@ void Coordinator::Impl::forget_block(int rank) {
   if (std::exchange(r.polls_store, false)) store_pollers_.erase(rank);
 }
 
+// Whether nothing that the rank gives its slot back for is missing. Somebody who lends or polls may wait for any.
+bool Coordinator::Impl::answers(int rank, const wire::Release& message) const {
+  const auto& outstanding = at(rank).outstanding;
+  return message.kind != wire::ReleaseKind::kBlock ||
+         std::none_of(message.works.begin(), message.works.end(),
+                      [&](WorkId work) { return outstanding.count(work) != 0; });
+}
+
 Result<void> Coordinator::Impl::on(int rank, wire::Release message) {
   Rank& r = at(rank);
   // Another grant is under way: the rank will think again when it has it.
   const SlotState state = scheduler_.state(rank);
   if (message.grant != r.grants || state == SlotState::kReady) return {};
+  if (state == SlotState::kRunning && holding_.count(rank) != 0 && answers(rank, message)) {
+    grant(rank);  // what it waits for is here: it keeps its slot
+    return {};
+  }
   switch (message.kind) {
     case wire::ReleaseKind::kBlock: {
       forget_block(rank);

@@ -9,18 +9,15 @@ void Coordinator::Impl::send(int rank, const Message& message) {
   Rank& r = at(rank);
   if (!r.connection || !r.connection->is_open()) return;
   wire::append_frame(r.connection->out(), message);
-  if (!r.dirty) dirty_.push_back(rank);
-  r.dirty = true;
-  need_turn_end();
+  mark_dirty(rank);
 }
 
-// A rank without a slot gets it with its next grant, so that no callback computes without one.
+// A rank gets it when it next waits: no callback computes without a slot, and whether an operation is complete does not
+// change under the program's hands, however many slots there are.
 template <typename Message>
 void Coordinator::Impl::send_or_hold(int rank, WorkId work, const Message& message) {
-  if (scheduler_.state(rank) == SlotState::kRunning)
-    send(rank, message);
-  else
-    wire::append_frame(at(rank).held, message);
+  wire::append_frame(at(rank).held, message);
+  holding_.insert(rank);
   answered_from_loop(rank, work);
 }
 

@@ -130,10 +130,10 @@ int Scheduler::grant(std::int64_t now_ns) {
   return rank;
 }
 
-std::vector<int> Scheduler::long_holders(std::int64_t since_ns) const {
+std::vector<int> Scheduler::holders_since(std::int64_t since_ns) const {
   std::vector<int> found;
   for (const int rank : holders_)
-    if (!at(rank).excused && at(rank).granted_ns < since_ns) found.push_back(rank);
+    if (at(rank).granted_ns < since_ns) found.push_back(rank);
   return found;
 }
 

@@ -27,8 +27,10 @@ class Scheduler {
   void urge(int rank, int delta);
   // Gives a free slot to the next rank and returns it; -1 when there is none of either.
   int grant(std::int64_t now_ns);
-  // Ranks that have held a slot since before `since_ns` and are not yet excused.
-  std::vector<int> long_holders(std::int64_t since_ns) const;
+  bool has_free_slot() const { return !free_.empty(); }
+  // Ranks that have held a slot since before `since_ns`.
+  std::vector<int> holders_since(std::int64_t since_ns) const;
+  bool excused(int rank) const { return at(rank).excused; }
   // The holder spins: somebody else may run beside it until it gives its slot back.
   void excuse(int rank);
 

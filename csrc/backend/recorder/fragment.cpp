@@ -60,16 +60,20 @@ RankRecord Recorder::Impl::record() const {
   record.groups = comms.groups();
   for (const CommTable::Entry& entry : entries) record.comms.push_back(entry.comm);
 
+  int callback_lanes = 0;
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     const Lane& lane = *lanes[l];
-    record.lanes.push_back(lane.name);
+    // How many callbacks that communicate nothing ran side by side is chance, and no part of the structure.
+    if (lane.callback_number >= 0 && lane.events.size() == 0) continue;
+    record.lanes.push_back(lane.callback_number < 0 ? lane.name : fmt::format("callback-{}", callback_lanes++));
+    const auto lane_index = static_cast<std::uint16_t>(record.lanes.size() - 1);
     std::size_t next_issued = 0, next_memory = 0, next_mark = 0;
     for (std::uint32_t e = 0; e < lane.events.size(); ++e) {
       const Lane::Event& event = lane.events[e];
       auto node = static_cast<std::uint32_t>(record.nodes.size());
       node_of[l].push_back(node);
       record.nodes.push_back({.kind = event.kind,
-                              .lane = static_cast<std::uint16_t>(l),
+                              .lane = lane_index,
                               .comm = event.comm,
                               .name = event.name == kNoName ? std::string_view{} : names[event.name],
                               .start_ns = event.start_ns,
@@ -87,7 +91,7 @@ RankRecord Recorder::Impl::record() const {
         transfer_node[comm] = static_cast<std::uint32_t>(record.nodes.size());
         record.edges.push_back({node, transfer_node[comm]});
         record.nodes.push_back({.kind = NodeKind::kTransfer,
-                                .lane = static_cast<std::uint16_t>(l),
+                                .lane = lane_index,
                                 .comm = static_cast<std::int32_t>(comm),
                                 .start_ns = event.end_ns,
                                 .duration_ns = end - event.end_ns});
