@@ -65,6 +65,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         ended["internal"] = True
     else:
         code, error = _run_program(options)
+    # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
+    now, peak = private_bytes()
     if error is None and code != 0:
         error = f"exited with code {code}"
     ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
@@ -80,7 +82,6 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         except Exception as failure:
             ended.update(error=f"the recording could not be finished: {failure}", internal=True)
             code = 1
-    now, peak = private_bytes()
     write_status(status, **ended, private_bytes=now, peak_private_bytes=peak)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
