@@ -66,6 +66,8 @@ def _make_group(helper, group_size, group_rank, global_ranks_in_group, backend, 
     config = c10d.BackendConfig(c10d.Backend(str(backend)))
     names = config.get_device_backend_map()
     served = {device: _ALIAS + name if name in ("gloo", "nccl") else name for device, name in names.items()}
+    if not creators.accelerator():  # the backends of accelerators are served on the CPU
+        served.setdefault("cpu", next(iter(served.values())))
     ours = ",".join(f"{device}:{name}" for device, name in served.items())
     creators.group_in_making = _Group()
     group, store = helper(group_size, group_rank, global_ranks_in_group, c10d.Backend(ours), *args, **kwargs)

@@ -18,6 +18,7 @@ DTYPES = [
     torch.int8,
     torch.uint8,
 ]
+GLOO_HAS_ALL_TO_ALL = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)  # of lists; not in 2.11
 REDUCE_OPS = ["SUM", "PRODUCT", "MIN", "MAX"]
 BIT_OPS = ["BAND", "BOR", "BXOR"]
 
@@ -70,9 +71,10 @@ def movements(rank, world):
         output = torch.zeros(world * 2, dtype=dtype)
         dist.all_to_all_single(output, values((world * 2,), dtype, rank))
         out[f"all_to_all_single/{name}"] = [output]
-        outputs = [torch.zeros(2, 2, dtype=dtype) for _ in range(world)]
-        dist.all_to_all(outputs, [values((2, 2), dtype, rank, salt=r) for r in range(world)])
-        out[f"all_to_all/{name}"] = outputs
+        if GLOO_HAS_ALL_TO_ALL:
+            outputs = [torch.zeros(2, 2, dtype=dtype) for _ in range(world)]
+            dist.all_to_all(outputs, [values((2, 2), dtype, rank, salt=r) for r in range(world)])
+            out[f"all_to_all/{name}"] = outputs
         if rank == 0:
             dist.send(values((4,), dtype, rank), world - 1, tag=5)
         if rank == world - 1:
@@ -181,7 +183,8 @@ def objects_and_groups(rank, world):
     dist.broadcast(tensor, src=0, group=reversed_group)
     out["reversed group/broadcast"] = [tensor]
     dist.barrier(mine)
-    dist.monitored_barrier()
+    if dist.get_backend() == "gloo":
+        dist.monitored_barrier()
     return out
 
 
