@@ -47,7 +47,9 @@ def record(run_prism):
 
 
 def identities(lines):
-    found = [json.loads(line.split(" ", 1)[1]) for line in lines if line.startswith("IDENTITY ")]
+    # Wherever in a line: torchrun's workers write into one pipe, and a line's end may come late.
+    words = "\n".join(lines).split("IDENTITY ")[1:]
+    found = [json.JSONDecoder().raw_decode(word)[0] for word in words]
     return sorted(found, key=lambda one: int(one["environment"]["RANK"]))
 
 

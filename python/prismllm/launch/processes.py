@@ -31,8 +31,10 @@ def become_subreaper() -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Living processes below `root`, parents first; zombies are left out."""
+    """Living processes below `root`, parents first. Zombies are left out, but not what is below them: a process whose
+    main thread has ended is one already while its other threads, and so its children, are still there."""
     children: dict[int, list[int]] = {}
+    zombies = set()
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -41,13 +43,14 @@ def descendants(root: int) -> list[int]:
                 state, parent = file.read().rpartition(b")")[2].split()[:2]  # the name may hold any character
         except (OSError, ValueError):
             continue  # gone meanwhile
-        if state not in (b"Z", b"X"):
-            children.setdefault(int(parent), []).append(int(entry))
+        children.setdefault(int(parent), []).append(int(entry))
+        if state in (b"Z", b"X"):
+            zombies.add(int(entry))
     found: list[int] = []
     level = [root]
     while level:
         level = [child for pid in level for child in children.get(pid, [])]
-        found += level
+        found += [pid for pid in level if pid not in zombies]
     return found
 
 
