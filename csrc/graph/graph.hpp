@@ -46,7 +46,7 @@ struct ClassView {
   std::span<const std::uint16_t> node_lane;  // index into lane_name
   std::span<const std::int32_t> node_comm;   // index into comm_*, or -1
   std::span<const std::uint32_t> node_name;  // string id, or kNoName
-  // [comms], in issue order
+  // [comms], lane by lane in issue order
   std::span<const std::uint8_t> comm_op;         // Op
   std::span<const std::uint8_t> comm_dtype;      // DType
   std::span<const std::uint8_t> comm_reduce_op;  // ReduceOp

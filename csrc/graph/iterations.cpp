@@ -29,22 +29,27 @@ bool varies_in_size(Op op) { return is_set_up(op) || op == Op::kAllToAll || op =
 
 bool communicates_on_lane(NodeKind kind) { return kind == NodeKind::kIssue || kind == NodeKind::kWait; }
 
+// The lane with most issues and waits, the first of these.
+std::uint16_t busiest_lane(const RankRecord& record) {
+  std::vector<std::size_t> busy(record.lanes.size(), 0);
+  for (const auto& node : record.nodes)
+    if (communicates_on_lane(node.kind)) ++busy[node.lane];
+  return static_cast<std::uint16_t>(std::ranges::max_element(busy) - busy.begin());
+}
+
 Sequence sequence(const RankRecord& record, Detail detail) {
-  // (start, node) of what counts, in order of time; a comm without an issue node has none to be ordered by.
-  std::vector<std::tuple<std::int64_t, std::uint32_t>> order;
+  // Of one lane: how the lanes' times interleave is chance.
+  const auto lane = busiest_lane(record);
+  std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < record.nodes.size(); ++i) {
-    const auto kind = record.nodes[i].kind;
-    if (kind == NodeKind::kIssue || (kind == NodeKind::kWait && detail == Detail::kWaits))
-      order.emplace_back(record.nodes[i].start_ns, i);
+    const auto& node = record.nodes[i];
+    const bool counts = node.kind == NodeKind::kIssue || (node.kind == NodeKind::kWait && detail == Detail::kWaits);
+    if (node.lane == lane && counts) order.push_back(i);
   }
-  if (detail == Detail::kWaits)
-    std::ranges::sort(order);
-  else  // comms are in issue order
-    std::ranges::sort(order, {}, [&](const auto& item) { return record.nodes[std::get<1>(item)].comm; });
   using Key = std::tuple<int, int, int, int, int, std::int64_t, int, int, std::int64_t, std::int64_t>;
   std::map<Key, std::uint32_t> ids;
   Sequence result;
-  for (const auto& [start, index] : order) {
+  for (const auto index : order) {
     const auto& node = record.nodes[index];
     Key key{-1, node.lane, 0, 0, 0, 0, 0, 0, 0, 0};
     std::int64_t heavy = 0;
@@ -131,15 +136,11 @@ std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Perio
   if (periods.first_comm.empty()) return {};
   // The latest communication that a wait waits for; most waits name theirs, those for several have it in their edges.
   std::vector<std::int32_t> latest(record.nodes.size(), -1);
-  std::vector<std::size_t> busy(record.lanes.size(), 0);
-  for (std::size_t i = 0; i < record.nodes.size(); ++i) {
-    latest[i] = record.nodes[i].comm;
-    if (communicates_on_lane(record.nodes[i].kind)) ++busy[record.nodes[i].lane];
-  }
+  for (std::size_t i = 0; i < record.nodes.size(); ++i) latest[i] = record.nodes[i].comm;
   for (const auto& edge : record.edges)
     if (record.nodes[edge.dst].kind == NodeKind::kWait)
       latest[edge.dst] = std::max(latest[edge.dst], record.nodes[edge.src].comm);
-  const auto lane = std::ranges::max_element(busy) - busy.begin();
+  const auto lane = busiest_lane(record);
   std::vector<std::uint32_t> marks;
   auto after_last = kNoName;  // first node of the lane after its last communication
   for (std::uint32_t i = 0; i < record.nodes.size() && marks.size() < periods.first_comm.size(); ++i) {

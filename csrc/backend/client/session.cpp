@@ -136,6 +136,7 @@ void RankClient::Impl::handle(Lock& lock, const wire::Frame& frame) {
       break;
     case MessageType::kProbe:
       read(wire::decode<wire::Probe>(frame), [&](wire::Probe& probe) {
+        unpark(lock);  // the whole job is silent
         send(lock, wire::ProbeReply{probe.probe, quietness(lock), cpu_ns(lock)});
       });
       break;
@@ -164,6 +165,7 @@ void RankClient::Impl::handle(Lock& lock, const wire::Frame& frame) {
 void RankClient::Impl::fail(Lock& lock, Error error) {
   if (error_) return;
   error_ = std::move(error);
+  unpark(lock);
   for (auto& completion : std::exchange(early_, {})) deliver(lock, wire::Completion{completion.work, -1, error_, {}});
   std::vector<WorkId> open;
   for (const auto& [id, work] : works_)

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -65,6 +66,7 @@ struct RankClient::Impl {
     std::optional<wire::StoreReply> reply;
     std::vector<Waiter*> waiters;
     bool delivered = false;  // its callback is queued or runs
+    bool nested = false;     // issued by a callback
   };
   enum class Slot { kNone, kHeld, kBlocked, kLent, kYielded };
   enum class Activity { kRuns, kWaits, kOutside };
@@ -84,6 +86,10 @@ struct RankClient::Impl {
   void complete(Lock& lock, WorkId work);
   void run_callbacks();
   bool may_start_callback() const;
+  void park(Lock& lock, wire::Completion completion);
+  void unpark(Lock& lock);
+  void callback_falls_asleep(Lock& lock);
+  void callback_wakes(Lock& lock);
   bool in_callback() const;  // whether this thread runs one
   void leave_wait(Waiter& waiter);
   void start_pool_thread_if_needed(Lock& lock);
@@ -128,15 +134,18 @@ struct RankClient::Impl {
   std::unordered_map<pid_t, Activity> threads_;  // of the program, those that have called; Activity now
   std::int64_t lend_after_ns_ = 0, watched_ns_ = 0, watched_cpu_ns_ = 0, watch_interval_ns_ = 0;
 
-  std::deque<wire::Completion> callbacks_;  // to be run
+  std::deque<wire::Completion> callbacks_;     // to be run
+  std::map<WorkId, wire::Completion> parked_;  // to be run when no callback sleeps, see park()
+  std::int64_t parked_since_ns_ = 0;
   std::condition_variable callback_queued_, callback_returned_;
   bool extra_callback_ = false;  // one more may start although one runs
   std::vector<std::thread> pool_;
   std::unordered_set<pid_t> pool_ids_;
   pid_t reader_id_ = 0;
   int callbacks_running_ = 0;  // neither queued nor asleep in a call of ours
+  int callbacks_asleep_ = 0;
   int pool_idle_ = 0;
-  std::uint64_t callbacks_started_ = 0, watched_callbacks_started_ = 0;
+  std::int64_t callback_started_ns_ = 0;
   bool stop_pool_ = false;
   std::thread reader_;
 };

@@ -5,7 +5,8 @@
 namespace prism {
 namespace {
 
-constexpr std::int64_t kIdlePart = 10;  // using less than one part in ten of the processor is idling
+constexpr std::int64_t kParkedForLong = 1'000'000'000;  // ns
+constexpr std::int64_t kIdlePart = 10;                  // using less than one part in ten of the processor is idling
 
 }  // namespace
 
@@ -114,14 +115,11 @@ void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
   {
     Lock lock(mutex_);
     activity_here(lock) = Activity::kOutside;
-    if (in_callback()) {
-      --callbacks_running_;
-      if (!callbacks_.empty()) start_pool_thread_if_needed(lock);
-    }
+    if (in_callback()) callback_falls_asleep(lock);
   }
   blocking();
   Lock lock(mutex_);
-  if (in_callback()) ++callbacks_running_;
+  if (in_callback()) callback_wakes(lock);
   activity_here(lock) = Activity::kRuns;
   if (!error_) static_cast<void>(need_slot(lock));
 }
@@ -169,19 +167,20 @@ int RankClient::Impl::poll_timeout_ms(Lock&) {
     interval = watch_interval_ns_ = std::clamp(watch_interval_ns_ * 2, lend_after_ns_, longest);
   }
   if (!callbacks_.empty()) interval = lend_after_ns_;
+  if (!parked_.empty() && (interval < 0 || interval > kParkedForLong)) interval = kParkedForLong;
   return interval < 0 ? -1 : static_cast<int>((interval + 999'999) / 1'000'000);
 }
 
 void RankClient::Impl::watch(Lock& lock) {
   // A callback that sleeps in something of its own, while others are queued behind it.
-  if (!callbacks_.empty() && callbacks_started_ == watched_callbacks_started_) {
+  if (!callbacks_.empty() && now_ns() - callback_started_ns_ > kParkedForLong) {
     extra_callback_ = true;
     if (pool_idle_ > 0)
       callback_queued_.notify_one();
     else
       grow_pool(lock);
   }
-  watched_callbacks_started_ = callbacks_started_;
+  if (!parked_.empty() && now_ns() - parked_since_ns_ > kParkedForLong) unpark(lock);
 
   if (slot_ != Slot::kHeld && slot_ != Slot::kLent) return;
   const std::int64_t now = now_ns(), cpu = cpu_ns(lock);

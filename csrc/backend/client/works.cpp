@@ -36,6 +36,7 @@ Result<WorkId> RankClient::Impl::issue(const Operation& operation, Completion do
   Work& work = works_[id];
   work.done = std::move(done);
   work.output_bytes = operation.output_bytes;
+  work.nested = in_callback();
   send(lock, wire::Issue{id, operation});
   return id;
 }
@@ -56,7 +57,40 @@ void RankClient::Impl::deliver(Lock& lock, wire::Completion completion) {
                                            "expected ones",
                                            completion.work, completion.regions.size(), work.output_bytes.size())};
   }
+  if (callbacks_asleep_ > 0 && !work.nested && !error_) return park(lock, std::move(completion));
   callbacks_.push_back(std::move(completion));
+  start_pool_thread_if_needed(lock);
+}
+
+// While a callback waits for operations that it has issued itself, the others' turn has not come: callbacks that issue
+// (PowerSGD with several buckets) then do so in one order on every rank, as the order within a group must be.
+void RankClient::Impl::park(Lock&, wire::Completion completion) {
+  parked_.emplace(completion.work, std::move(completion));
+  parked_since_ns_ = now_ns();
+}
+
+void RankClient::Impl::callback_falls_asleep(Lock& lock) {
+  --callbacks_running_;
+  ++callbacks_asleep_;
+  for (auto& completion : std::exchange(callbacks_, {})) {
+    const auto work = works_.find(completion.work);
+    if (error_ || (work != works_.end() && work->second.nested))
+      callbacks_.push_back(std::move(completion));
+    else
+      park(lock, std::move(completion));
+  }
+  if (!callbacks_.empty()) start_pool_thread_if_needed(lock);
+}
+
+void RankClient::Impl::callback_wakes(Lock&) {
+  ++callbacks_running_;
+  --callbacks_asleep_;
+}
+
+// Their turn has come, or somebody waits for them although a callback sleeps.
+void RankClient::Impl::unpark(Lock& lock) {
+  if (parked_.empty()) return;
+  for (auto& parked : std::exchange(parked_, {})) callbacks_.push_back(std::move(parked.second));
   start_pool_thread_if_needed(lock);
 }
 
@@ -85,7 +119,7 @@ void RankClient::Impl::run_callbacks() {
     callbacks_.pop_front();
     extra_callback_ = false;
     ++callbacks_running_;
-    ++callbacks_started_;
+    callback_started_ns_ = now_ns();
     const auto done = std::move(works_[completion.work].done);
     lock.unlock();
     if (done) {
@@ -97,6 +131,7 @@ void RankClient::Impl::run_callbacks() {
     --callbacks_running_;
     if (!completion.regions.empty()) read_.push_back(completion.work);
     complete(lock, completion.work);
+    if (callbacks_asleep_ == 0) unpark(lock);
     if (!callbacks_.empty()) callback_queued_.notify_one();
     give_back_if_all_wait(lock);
   }
@@ -137,10 +172,7 @@ Result<void> RankClient::Impl::wait_for(Lock& lock, std::vector<WorkId> works, D
   const auto place = waiters_.insert(waiters_.end(), &waiter);
   Activity& activity = activity_here(lock);
   activity = Activity::kWaits;
-  if (in_callback()) {
-    --callbacks_running_;
-    if (!callbacks_.empty()) start_pool_thread_if_needed(lock);
-  }
+  if (in_callback()) callback_falls_asleep(lock);
   give_back_if_all_wait(lock);
   // Without a slot time is counted by the coordinator, which does not count the waiting for a turn, and wakes us with
   // a grant when it is over.
@@ -154,7 +186,7 @@ Result<void> RankClient::Impl::wait_for(Lock& lock, std::vector<WorkId> works, D
     timed_out = slot_ == Slot::kHeld && deadline.passed();
   }
   activity_here(lock) = Activity::kRuns;
-  if (in_callback()) ++callbacks_running_;
+  if (in_callback()) callback_wakes(lock);
   waiters_.erase(place);
   const bool complete = waiter.missing == 0;
   leave_wait(waiter);

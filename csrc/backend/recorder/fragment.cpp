@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "backend/recorder/recording.hpp"
@@ -58,7 +59,24 @@ RankRecord Recorder::Impl::record() const {
   RankRecord record;
   record.rank = options.rank;
   record.groups = comms.groups();
-  for (const CommTable::Entry& entry : entries) record.comms.push_back(entry.comm);
+  // Lane by lane: in which order the threads came to issue is chance.
+  std::vector<std::int32_t> comm_number(entries.size(), -1);
+  const auto number = [&](CommId comm) -> CommId {
+    if (comm < 0 || static_cast<std::size_t>(comm) >= entries.size()) return kNoComm;
+    auto& known = comm_number[static_cast<std::size_t>(comm)];
+    if (known < 0) {
+      known = static_cast<std::int32_t>(record.comms.size());
+      record.comms.push_back(entries[static_cast<std::size_t>(comm)].comm);
+    }
+    return known;
+  };
+  for (const auto& lane : lanes)
+    for (std::size_t i = 0; i < lane->issued.size(); ++i) number(lane->issued[i].comm);
+  for (std::size_t comm = 0; comm < entries.size(); ++comm) number(static_cast<CommId>(comm));
+  std::map<std::int32_t, std::int32_t> batches;
+  for (auto& comm : record.comms)
+    if (comm.batch >= 0)
+      comm.batch = batches.try_emplace(comm.batch, static_cast<std::int32_t>(batches.size())).first->second;
 
   int callback_lanes = 0;
   for (std::size_t l = 0; l < lanes.size(); ++l) {
@@ -74,7 +92,7 @@ RankRecord Recorder::Impl::record() const {
       node_of[l].push_back(node);
       record.nodes.push_back({.kind = event.kind,
                               .lane = lane_index,
-                              .comm = event.comm,
+                              .comm = number(event.comm),
                               .name = event.name == kNoName ? std::string_view{} : names[event.name],
                               .start_ns = event.start_ns,
                               .duration_ns = event.end_ns - event.start_ns});
@@ -92,7 +110,7 @@ RankRecord Recorder::Impl::record() const {
         record.edges.push_back({node, transfer_node[comm]});
         record.nodes.push_back({.kind = NodeKind::kTransfer,
                                 .lane = lane_index,
-                                .comm = static_cast<std::int32_t>(comm),
+                                .comm = number(static_cast<CommId>(comm)),
                                 .start_ns = event.end_ns,
                                 .duration_ns = end - event.end_ns});
       }
