@@ -67,8 +67,10 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def start_rank() -> None:
-    """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording."""
+def start_rank(program: list[str] | None = None) -> None:
+    """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
+
+    `program` is the program and its arguments as the user wrote them; by default the process's command line."""
     global _started, _owner
     if _started:
         return
@@ -94,7 +96,7 @@ def start_rank() -> None:
             path=os.path.join(directory, f"rank-{rank}.prism"),
             timed=route == "real",
             progress_model=_progress_model(),
-            metadata=json.dumps(_metadata(route)),
+            metadata=json.dumps(_metadata(route, program)),
         )
 
 
@@ -157,13 +159,13 @@ def _progress_model() -> str:
     return "nccl" if creators.accelerator() else "gloo"
 
 
-def _metadata(route: str) -> dict:
+def _metadata(route: str, program: list[str] | None) -> dict:
     import platform
 
     import torch
 
     return {
-        "program": list(getattr(sys, "orig_argv", sys.argv)),
+        "program": program or list(sys.orig_argv),
         "route": route,
         "torch": torch.__version__,
         "python": platform.python_version(),

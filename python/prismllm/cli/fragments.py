@@ -27,7 +27,14 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None):
     first = _graph.open(paths[0])
     if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in paths}):
         raise ValueError(f"'{folder}' lacks the recordings of ranks {missing} of {first.world_size}")
-    metadata = json.loads(first.metadata_json) | ({"notes": notes} if notes else {})
+    each = [json.loads(_graph.open(path).metadata_json) for path in paths]
+    metadata = each[0] | ({"notes": notes} if notes else {})
+    metadata.pop("rank", None)
+    # Of ranks on several hosts the clocks cannot be compared: then one domain for each rank.
+    for key in ("clock_domain", "host"):
+        values = [one.get(key) for one in each]
+        if len(set(values)) > 1:
+            metadata[key] = values
     graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata))
     _graph.write(graph, output)
     return graph

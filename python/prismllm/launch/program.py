@@ -32,6 +32,11 @@ class Program:
             raise ValueError(f"the program '{self.name}' cannot be read")
 
     @property
+    def words(self) -> list[str]:
+        """As on the command line."""
+        return (["-m"] if self.is_module else []) + [self.name, *self.args]
+
+    @property
     def stem(self) -> str:
         return self.name.rpartition(".")[2] if self.is_module else os.path.splitext(os.path.basename(self.name))[0]
 

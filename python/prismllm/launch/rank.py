@@ -59,7 +59,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
 
     ended: dict = {}
     try:
-        takeover.start_rank()
+        takeover.start_rank(options.program.words)
     except Exception as failure:
         code, error = 1, _traceback(failure)
         ended["internal"] = True
