@@ -39,13 +39,14 @@ check_compiler() {
     fail "no C++ compiler was found${CXX:+ under the name $CXX}; install g++ 12 or newer (Debian, Ubuntu: apt-get install build-essential) or clang 14 or newer"
   local version kind oldest=12
   # clang claims to be gcc 4.2, so its own macro is asked first.
-  version=$(printf '#ifdef __clang__\nclang __clang_major__\n#else\ngcc __GNUC__\n#endif\n' | "$compiler" -E -P -x c++ - | tail -n 1) ||
+  # Here strings: a compiler that does not read its input must not break a pipe.
+  version=$("$compiler" -E -P -x c++ - <<<$'#ifdef __clang__\nclang __clang_major__\n#else\ngcc __GNUC__\n#endif' | tail -n 1) ||
     fail "the compiler $compiler does not run"
   read -r kind version <<<"$version"
   [[ $kind == clang ]] && oldest=14
   [[ $version =~ ^[0-9]+$ && $version -ge $oldest ]] ||
     fail "$compiler is $kind $version; g++ 12 or clang 14 or newer is needed, name one with: make CXX=g++-12"
-  printf '#include <concepts>\n#include <span>\nint main() {}\n' | "$compiler" -std=c++20 -fsyntax-only -x c++ - 2>/dev/null ||
+  "$compiler" -std=c++20 -fsyntax-only -x c++ - <<<$'#include <concepts>\n#include <span>\nint main() {}' 2>/dev/null ||
     fail "$compiler does not compile C++20 with its standard library; install g++ 12 or newer (Debian, Ubuntu: apt-get install build-essential)"
 }
 
