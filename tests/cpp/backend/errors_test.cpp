@@ -1,4 +1,5 @@
-// No job hangs: what cannot go on ends at once, and says why.
+// No job hangs: what cannot go on ends at once, and says why. Tests that fork are tagged [processes]: the thread
+// sanitizer's own thread in each process is never quite asleep.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,7 +67,7 @@ TEST_CASE("a deadlock through the store names the key") {
   REQUIRE_THAT(error.message, Contains("the store's key 'never'"));
 }
 
-TEST_CASE("ranks asleep in futures that nobody will complete are a deadlock too") {
+TEST_CASE("ranks asleep in futures that nobody will complete are a deadlock too", "[processes]") {
   const auto job = run_processes(2, 1, [](Rank& self) {
     if (self.rank() == 1) return;
     const auto operation = self.operation(Op::kAllReduce, {self.put({1})}, {1});
@@ -87,7 +88,7 @@ TEST_CASE("ranks asleep in futures that nobody will complete are a deadlock too"
   REQUIRE_THAT(error.message, Contains("rank 0 in all_reduce #0 of group 'world': missing rank 1 (has finished)"));
 }
 
-TEST_CASE("a rank that sleeps for a while is no deadlock") {
+TEST_CASE("a rank that sleeps for a while is no deadlock", "[processes]") {
   const auto job = run_processes(2, 1, [](Rank& self) {
     if (self.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     self.barrier();
@@ -223,7 +224,7 @@ TEST_CASE("the first rank's error is the run's, and reaches every waiter of ever
   REQUIRE_THAT(heard[2], Contains("loss is NaN in step 7"));
 }
 
-TEST_CASE("kill -9 of a rank ends the run and names the rank") {
+TEST_CASE("kill -9 of a rank ends the run and names the rank", "[processes]") {
   const auto job = run_processes(3, 1, [](Rank& self) {
     if (self.rank() == 1) kill(getpid(), SIGKILL);
     self.barrier();
@@ -232,7 +233,7 @@ TEST_CASE("kill -9 of a rank ends the run and names the rank") {
   REQUIRE_THAT(error_of(job).message, Contains("rank 1 died"));
 }
 
-TEST_CASE("a rank that dies while its own child lives on is noticed") {
+TEST_CASE("a rank that dies while its own child lives on is noticed", "[processes]") {
   int child_end[2];
   REQUIRE(pipe(child_end) == 0);
   const auto job = run_processes(2, 2, [&](Rank& self) {
@@ -253,7 +254,7 @@ TEST_CASE("a rank that dies while its own child lives on is noticed") {
   REQUIRE_THAT(error_of(job).message, Contains("rank 1 died"));
 }
 
-TEST_CASE("a stopped rank is a fault, not an idle holder") {
+TEST_CASE("a stopped rank is a fault, not an idle holder", "[processes]") {
   const auto job = run_processes(2, 1, [](Rank& self) {
     if (self.rank() == 0) raise(SIGSTOP);
     self.barrier();
@@ -262,7 +263,7 @@ TEST_CASE("a stopped rank is a fault, not an idle holder") {
   REQUIRE_THAT(error_of(job).message, Contains("is stopped by a signal"));
 }
 
-TEST_CASE("when the coordinator is killed every call of every rank returns") {
+TEST_CASE("when the coordinator is killed every call of every rank returns", "[processes]") {
   auto options = small_coordinator(2, 2);
   const pid_t coordinator = fork();
   if (coordinator == 0) {
@@ -375,7 +376,7 @@ TEST_CASE("a tensor above the memory budget is refused with what is needed and w
                Contains("8388608 bytes") && Contains("of 1048576 bytes are available") && Contains("--memory-budget"));
 }
 
-TEST_CASE("a process forked from a rank cannot speak for it, nor end its session") {
+TEST_CASE("a process forked from a rank cannot speak for it, nor end its session", "[processes]") {
   const auto job = run_processes(2, 2, [](Rank& self) {
     self.barrier();
     const pid_t child = fork();

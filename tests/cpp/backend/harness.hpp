@@ -38,7 +38,7 @@ class Rank {
   template <typename T>
   Region put_as(const std::vector<T>& values) {
     const Region region = client_->stage(values.size() * sizeof(T)).value();
-    std::memcpy(client_->data(region), values.data(), region.bytes);
+    if (!values.empty()) std::memcpy(client_->data(region), values.data(), region.bytes);
     return region;
   }
   std::vector<std::int64_t> get(Region region) const;
