@@ -241,6 +241,7 @@ TEST_CASE("two threads of one rank wait at once, each for its own operation") {
 TEST_CASE("time without a slot is counted") {
   std::atomic<std::int64_t> off{0};
   require_ok(run_job(2, 1, [&](Rank& self) {
+    self.barrier();
     if (self.rank() == 1) compute_for(std::chrono::milliseconds(20));
     self.barrier();
     if (self.rank() == 0) off = self.client().off_slot_ns();
