@@ -33,7 +33,9 @@ def wheel(tmp_path_factory) -> Path:
 def test_a_wheel_holds_the_package_and_its_modules_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     package = [name for name in names if not name.startswith(f"prismllm-{version(wheel)}.dist-info/")]
-    assert all(re.fullmatch(r"prismllm/[\w/]+\.(py|typed)|prismllm/_\w+\.so", name) for name in package), package
+    data = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python/prismllm/report").glob("page.*")}
+    code = re.compile(r"prismllm/[\w/]+\.(py|typed)|prismllm/_\w+\.so")
+    assert data and data == {name for name in package if not code.fullmatch(name)}
     modules = {name for name in package if name.endswith(".so")}
     assert modules == {"prismllm/_graph.so", "prismllm/_replay.so", "prismllm/_c10d.so"}
     sources = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python" / "prismllm").rglob("*.py")}
