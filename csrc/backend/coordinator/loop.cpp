@@ -210,7 +210,7 @@ void Coordinator::Impl::end_turn_from_loop() {
       if (!scheduler_.has_free_slot()) break;
       if (scheduler_.state(rank) != SlotState::kBlocked) continue;
       scheduler_.make_ready(rank, false);
-      if (scheduler_.grant(now_ns()) == rank) grant(rank);
+      if (const int next = scheduler_.grant(now_ns()); next >= 0) grant(next);  // whoever got it is told
     }
     memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting()), std::memory_order_relaxed);
     timeouts_.let_time_pass(scheduler_.waiting() == 0);
