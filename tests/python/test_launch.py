@@ -148,6 +148,27 @@ def test_a_users_module_named_like_an_installed_package_wins_as_it_does_in_pytho
     assert record(1, path) == ["mine"]
 
 
+def test_the_store_s_port_is_taken_by_nobody_before_rank_0_listens_on_it(program, record):
+    path = program(
+        """
+import os, socket
+import torch.distributed as dist
+address = ("127.0.0.1", int(os.environ["MASTER_PORT"]))
+if os.environ["RANK"] == "1":
+    with socket.socket() as stranger:
+        try:
+            stranger.bind(address)
+            print("bound")
+        except OSError:
+            print("reserved")
+dist.init_process_group("gloo")
+dist.barrier()
+dist.destroy_process_group()
+"""
+    )
+    assert record(2, path) == ["reserved"]
+
+
 def test_ranks_hold_no_descriptors_of_the_launcher_and_read_an_empty_input(program, record):
     path = program("""
 import os, sys

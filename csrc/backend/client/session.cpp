@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "backend/client/fork_guard.hpp"
 #include "backend/client/thread_state.hpp"
@@ -75,9 +76,10 @@ void RankClient::Impl::read_loop() {
     }
     pollfd ready{socket_.get(), POLLIN, 0};
     const int events = ::poll(&ready, 1, timeout);
-    if (events < 0 && errno != EINTR) return;
     if (events > 0 && !receive(buffer)) return;
     Lock lock(mutex_);
+    if (events < 0 && errno != EINTR)
+      return fail(lock, {ErrorCode::kPeerFailed, fmt::format("poll() of the coordinator: {}", std::strerror(errno))});
     if (!error_) watch(lock);
   }
 }

@@ -28,7 +28,11 @@ def rank_environment(rank: int, world_size: int, ranks_per_node: int, master_por
     }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def reserve_port() -> socket.socket:
+    """A TCP port that rank 0 can listen on while this socket is open, and that nobody is given by chance meanwhile:
+    neither another job's listener nor, before rank 0 listens, a rank that looks for it (which would then meet itself).
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the store's listener sets it
+    reserved.bind(("", 0))
+    return reserved

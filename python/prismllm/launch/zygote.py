@@ -17,7 +17,7 @@ import time
 import traceback
 
 from prismllm.launch.coordinator import run_coordinator
-from prismllm.launch.environment import free_port, rank_environment
+from prismllm.launch.environment import rank_environment, reserve_port
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
 from prismllm.launch.rank import become_child, run_rank
@@ -37,8 +37,10 @@ class Zygote:
         self.ending = False
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
-        self.own_fds = [control.fileno(), self.wakeup.detach(), wakeup_in.detach()]
-        for fd in self.own_fds[1:]:
+        reserved = reserve_port()
+        self.port = reserved.getsockname()[1]  # for rank 0's store
+        self.own_fds = [control.fileno(), self.wakeup.detach(), wakeup_in.detach(), reserved.detach()]
+        for fd in self.own_fds[1:3]:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self.own_fds[2], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -78,13 +80,12 @@ class Zygote:
     def run(self) -> None:
         options = self.options
         address = f"prism-{secrets.token_hex(16)}"
-        port = free_port()
         if options.route == "capture":
             self.fork(-1, "coordinator", lambda: run_coordinator(options, address))
         for rank in range(options.world_size):
             if self.ending:
                 break
-            environment = rank_environment(rank, options.world_size, options.ranks_per_node, port)
+            environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.port)
             environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": RunFolder(options.run_dir).fragments}
             if options.route == "capture":
                 environment["PRISM_COORDINATOR"] = address
