@@ -22,8 +22,12 @@ Result<void> RankClient::Impl::connect() {
   // The welcome comes with the shared memory's descriptor, in one piece and alone.
   std::uint8_t bytes[4096];
   pollfd ready{socket_.get(), POLLIN, 0};
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
-  if (::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30))) <= 0)
+  int events = 0;
+  do {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.left()).count();
+    events = ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, 1 << 30)));
+  } while (events < 0 && errno == EINTR);  // a signal for the program
+  if (events <= 0)
     return Error{ErrorCode::kTimeout, fmt::format("the coordinator at '{}' does not answer", options_.address)};
   UniqueFd memory;
   const std::ptrdiff_t got = receive_with_fd(socket_.get(), bytes, memory);

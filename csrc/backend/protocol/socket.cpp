@@ -1,10 +1,12 @@
 #include "backend/protocol/socket.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -27,9 +29,11 @@ Result<UniqueFd> connect_to(const std::string& name, Deadline deadline) {
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   auto pause = std::chrono::milliseconds(1);
   while (true) {
-    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Not blocking while it connects: where the listener's queue is full, connect() would wait without a limit.
+    UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd.get() < 0) return Error{ErrorCode::kIo, fmt::format("socket: {}", std::strerror(errno))};
-    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0) return fd;
+    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 && fcntl(fd.get(), F_SETFL, 0) == 0)
+      return fd;
     // A listener that is not there yet, or whose queue of a thousand starting ranks is full for the moment.
     const bool may_come = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
     if (!may_come || deadline.passed())

@@ -63,7 +63,7 @@ WindowAllocator::~WindowAllocator() {
 }
 
 Result<Region> WindowAllocator::allocate(std::uint64_t bytes) {
-  if (bytes == 0) return Region{memory_.window_begin(owner_), 0};
+  if (bytes == 0) return Region{memory_.window_begin(owner_ + 1), 0};  // the window's end: no block begins there
   if (bytes > memory_.window_bytes()) return out_of_window(bytes);
   const std::uint64_t rounded = round_up(bytes, bytes < kLarge ? kAlignment : kPage);
   PRISM_RETURN_IF_ERROR(charge(rounded));

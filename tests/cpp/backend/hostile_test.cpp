@@ -1,5 +1,6 @@
 // What comes from a socket is not trusted: bad bytes are an error with the rank's number, never a crash.
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <random>
@@ -171,4 +172,21 @@ TEST_CASE("a client that finds no coordinator says so") {
   const auto connected = RankClient::connect(client);
   REQUIRE_FALSE(connected.ok());
   REQUIRE_THAT(connected.error().message, ContainsSubstring("no coordinator answers"));
+}
+
+TEST_CASE("a coordinator whose queue is full and that takes nobody is waited for up to the deadline") {
+  const auto name = fresh_address();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(listen(listener.get(), 0) == 0);
+  std::vector<UniqueFd> queued;
+  auto next = connect_to(name, Deadline::after(std::chrono::milliseconds(20)));
+  for (; next && queued.size() < 8; next = connect_to(name, Deadline::after(std::chrono::milliseconds(20))))
+    queued.push_back(std::move(*next));
+  REQUIRE_FALSE(next.ok());
+  REQUIRE(next.error().code == ErrorCode::kPeerFailed);
 }
