@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "graph/impl.hpp"
 
@@ -92,6 +93,7 @@ struct GraphBuilder::Impl {
   }
 
   Options options;
+  bool finished = false;
   ColumnSet<Owned> columns;  // classes and groups grow here; what belongs to ranks is laid out by finish()
   std::vector<Rank> ranks;
   Interner strings;
@@ -215,6 +217,7 @@ Result<void> GraphBuilder::add(const RankRecord& record) {
   const Where where{fmt::format("rank {}", record.rank), ErrorCode::kInvalidInput};
   if (record.rank < 0 || record.rank >= self.options.world_size)
     return where.bad(fmt::format("the rank is out of range; accepted: 0 to {}", self.options.world_size - 1));
+  if (self.finished) return where.bad("the graph is finished");
   if (self.columns.rank_class[record.rank] != -1) return where.bad("the rank was added before");
   if (record.nodes.size() >= kNoName)
     return where.bad(fmt::format("{} nodes; accepted: fewer than 2^32 - 1", record.nodes.size()));
@@ -243,6 +246,7 @@ Result<void> GraphBuilder::add(const RankRecord& record) {
 
 Result<ExecutionGraph> GraphBuilder::finish() {
   auto& self = *impl_;
+  if (std::exchange(self.finished, true)) return Error{ErrorCode::kInvalidInput, "the graph is finished"};
   const auto columns = std::make_shared<ColumnSet<Owned>>(std::move(self.columns));
   const auto append = [](auto& column, auto& part) {
     column.insert(column.end(), part.begin(), part.end());

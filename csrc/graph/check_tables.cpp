@@ -113,6 +113,7 @@ Result<void> check_tables(const GraphHeader& header, const ColumnSet<View>& c, c
                                  header.world_size, world));
   if (c.class_node_offset.empty()) return where.bad("class_node_offset has 0 entries; accepted: at least 1");
   const auto classes = c.class_node_offset.size() - 1;
+  if (classes > world) return where.bad(fmt::format("{} classes; accepted: at most one a rank, {}", classes, world));
 #define PRISM_LENGTH(owner, name)                                                                          \
   if (c.name.size() != c.class_##owner##_offset.back())                                                    \
     return where.bad(fmt::format("{} has {} entries; accepted: {} as class_" #owner "_offset says", #name, \

@@ -20,10 +20,7 @@ namespace {
 // A file beside `path` that becomes `path` when it is complete, and vanishes otherwise.
 class PartialFile {
  public:
-  explicit PartialFile(const std::string& path) : path_(path) {
-    static std::atomic<unsigned> serial = 0;
-    partial_ = fmt::format("{}.partial-{}-{}", path, ::getpid(), serial++);
-  }
+  explicit PartialFile(const std::string& path) : path_(path) {}
   ~PartialFile() {
     if (fd_ >= 0) ::close(fd_);
     if (exists_) ::unlink(partial_.c_str());
@@ -33,7 +30,11 @@ class PartialFile {
     // A rename would replace a device or a pipe by a file.
     if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
       return Error{ErrorCode::kInvalidInput, path_ + ": exists and is not a regular file"};
-    fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    static std::atomic<unsigned> serial = 0;
+    do {  // one may be left of a process that was killed, and in a container numbers of processes come again
+      partial_ = fmt::format("{}.partial-{}-{}", path_, ::getpid(), serial++);
+      fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    } while (fd_ < 0 && errno == EEXIST);
     if (fd_ < 0) return system_error("cannot write", path_);
     exists_ = true;
     return {};

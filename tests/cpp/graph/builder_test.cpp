@@ -193,3 +193,11 @@ TEST_CASE("extract is the inverse of add") {
   REQUIRE_FALSE(found->has_value());
   REQUIRE(extract(graph, 99).error().code == ErrorCode::kInvalidInput);
 }
+
+TEST_CASE("a graph is finished once") {
+  GraphBuilder builder({.world_size = 2});
+  REQUIRE(builder.add(two_ranks().record));
+  REQUIRE(builder.finish());
+  REQUIRE(builder.add(two_ranks().record).error().message == "rank 0: the graph is finished");
+  REQUIRE(builder.finish().error().message == "the graph is finished");
+}

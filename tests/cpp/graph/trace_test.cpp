@@ -339,6 +339,13 @@ TEST_CASE("what cannot be opened or written is an error of the system") {
   REQUIRE(std::filesystem::is_character_file("/dev/null"));
 }
 
+TEST_CASE("what a killed process left half written is in nobody's way") {
+  const Folder folder;
+  for (int serial = 0; serial < 1000; ++serial)
+    spit(folder.path("job.prism.partial-" + std::to_string(::getpid()) + "-" + std::to_string(serial)), "half");
+  REQUIRE(open_trace(written(folder), Check::kAll));
+}
+
 TEST_CASE("names that are not UTF-8 and metadata that is not an object are refused when written") {
   const Folder folder;
   const auto written_as = [&](GraphBuilder::Options options, std::string lane) {
