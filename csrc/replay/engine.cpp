@@ -174,7 +174,6 @@ void Engine::enqueue(std::uint32_t entry, std::int64_t at_ns) {
   timeline.start_ns[node] = at_ns;
   timeline.duration_ns[node] = -1;
   if (is_point_to_point(job_.op(entry))) return post_message(entry, at_ns);
-  if (job_.model.workers == 0) return taken_up(entry, at_ns);
   Queue& queue = queue_of(entry);
   if (queue.idle_workers > 0) {
     --queue.idle_workers;
@@ -253,7 +252,7 @@ void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
   auto& timeline = timelines[static_cast<std::size_t>(rank)];
   timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
   source_ended(rank, node);
-  if (job_.model.workers == 0 || is_point_to_point(job_.op(entry))) return;
+  if (is_point_to_point(job_.op(entry))) return;
   Queue& queue = queue_of(entry);
   if (queue.head == kNone) {
     ++queue.idle_workers;

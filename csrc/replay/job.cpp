@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 namespace prism::engine {
+namespace {
 
 Adjacency adjacency(std::size_t nodes, std::span<const std::uint32_t> from, std::span<const std::uint32_t> to) {
   Adjacency result{std::vector<std::uint32_t>(nodes + 1, 0), std::vector<std::uint32_t>(to.size())};
@@ -16,8 +17,6 @@ Adjacency adjacency(std::size_t nodes, std::span<const std::uint32_t> from, std:
   for (std::size_t e = 0; e < from.size(); ++e) result.to[next[from[e]]++] = to[e];
   return result;
 }
-
-namespace {
 
 ClassPlan plan_class(const ClassView& view) {
   std::size_t nodes = view.node_kind.size();
@@ -74,6 +73,7 @@ class Matcher {
  private:
   struct Group {
     std::int64_t first_seq = INT64_MAX, last_seq = -1;
+    std::int64_t entries = 0;                       // of all members
     std::uint32_t base = 0;                         // index of the collective first_seq
     std::map<std::int32_t, std::uint32_t> members;  // rank -> group rank
   };
@@ -87,6 +87,7 @@ class Matcher {
         Group& group = groups_[graph_.group_of_slot(rank, view.comm_group[c])];
         group.first_seq = std::min(group.first_seq, view.comm_seq[c]);
         group.last_seq = std::max(group.last_seq, view.comm_seq[c]);
+        ++group.entries;
       }
     }
     for (std::uint32_t g = 0; g < groups_.size(); ++g) {
@@ -96,11 +97,15 @@ class Matcher {
       group.base = static_cast<std::uint32_t>(job_.collectives.size());
       if (group.last_seq < 0) continue;
       // Each number has an entry somewhere, or numbers are missing.
-      std::int64_t count = group.last_seq - group.first_seq + 1;
-      if (count > job_.entries)
+      const std::int64_t count = group.last_seq - group.first_seq + 1;
+      if (count > group.entries)
         return Error{ErrorCode::kCorruptFile,
-                     fmt::format("group '{}': collectives are numbered {} to {}, but the whole graph has only {}",
-                                 graph_.group_name(g), group.first_seq, group.last_seq, job_.entries)};
+                     fmt::format("group '{}': collectives are numbered {} to {}, but its members issue only {}",
+                                 graph_.group_name(g), group.first_seq, group.last_seq, group.entries)};
+      if (job_.member_entry.size() + static_cast<std::uint64_t>(count) * ranks.size() >= kNeverIssued)
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("group '{}': {} collectives of {} members; accepted: fewer than 2^32 - 2 parts in all",
+                                 graph_.group_name(g), count, ranks.size())};
       std::uint32_t recorded = 0;
       for (std::int32_t rank : ranks) recorded += graph_.class_of(rank) >= 0;
       for (std::int64_t i = 0; i < count; ++i) {
@@ -134,7 +139,9 @@ class Matcher {
     const ClassView& view = job_.view(rank);
     bool sends = static_cast<Op>(view.comm_op[c]) == Op::kSend;
     MailboxKey key{group, sends ? job_.peer(entry) : rank, job_.model.tags ? view.comm_tag[c] : 0};
-    return mailboxes_.try_emplace(key, job_.mailboxes).second ? job_.mailboxes++ : mailboxes_[key];
+    const auto [known, is_new] = mailboxes_.try_emplace(key, job_.mailboxes);
+    job_.mailboxes += is_new;
+    return known->second;
   }
 
   Result<void> join(int rank, std::uint32_t entry, std::uint32_t g) {

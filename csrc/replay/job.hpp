@@ -21,7 +21,6 @@ struct Adjacency {
     return {to.data() + first[i], to.data() + first[i + 1]};
   }
 };
-Adjacency adjacency(std::size_t nodes, std::span<const std::uint32_t> from, std::span<const std::uint32_t> to);
 
 struct ClassPlan {
   Adjacency in, out;                            // edges by node
@@ -71,7 +70,7 @@ struct Job {
   std::uint32_t transfer_node(std::uint32_t entry) const {
     return plan(entry_rank[entry]).transfer_of_comm[comm_of(entry)];
   }
-  // Member of a collective counted from its root, and back.
+  // The entry of a member, counted from the root.
   std::uint32_t entry_at(const Collective& c, std::uint32_t from_root) const {
     return member_entry[c.member_base + (from_root + static_cast<std::uint32_t>(c.root)) % c.size];
   }

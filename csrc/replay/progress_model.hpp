@@ -18,7 +18,7 @@ enum class StartRule {
 
 struct ProgressModel {
   std::string name;
-  // Collectives of one group on one member are taken up first in, first out by so many workers; 0 means at once.
+  // Collectives of one group on one member are taken up first in, first out by so many workers.
   int workers = 1;
   bool tags = true;  // whether messages are told apart by tag
   StartRule rule(Op op) const;

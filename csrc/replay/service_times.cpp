@@ -27,7 +27,7 @@ std::vector<std::int64_t> taken_up(const Job& job) {
       if (transfer == kNone) continue;
       std::int64_t issued = timing.start_ns[transfer];
       at[plan.entry_base + c] = issued;
-      if (workers == 0 || is_point_to_point(static_cast<Op>(view.comm_op[c]))) continue;
+      if (is_point_to_point(static_cast<Op>(view.comm_op[c]))) continue;
       auto first = free.begin() + static_cast<std::ptrdiff_t>(view.comm_group[c] * workers);
       auto worker = std::min_element(first, first + static_cast<std::ptrdiff_t>(workers));
       std::int64_t end = issued + timing.duration_ns[transfer];

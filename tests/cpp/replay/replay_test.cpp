@@ -217,3 +217,34 @@ TEST_CASE("a replay replays to itself, to the nanosecond") {
           first.timelines[static_cast<std::size_t>(r)].duration_ns);
   }
 }
+
+TEST_CASE("numbers of collectives with a gap are refused, however many calls other groups have") {
+  Program job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].record.groups.push_back({"busy", {0, 1}});
+    for (int i = 0; i < 50; ++i) job[r].blocking({.group = 1});
+    job[r].blocking({});
+    job[r].blocking({});
+    job[r].record.comms.back().seq = 40;
+  }
+  auto report = replay(job.graph());
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().message == "group 'world': collectives are numbered 0 to 40, but its members issue only 4");
+}
+
+TEST_CASE("a partly recorded job with more parts of collectives than can be numbered is refused") {
+  constexpr int kRanks = 1 << 17, kCalls = 1 << 15;  // 2^32 parts, of which one rank's are recorded
+  RankRecord record;
+  record.rank = 0;
+  record.lanes = {"main"};
+  record.groups = {{"world", {}}};
+  for (int r = 0; r < kRanks; ++r) record.groups[0].members.push_back(r);
+  record.nodes = {{}};
+  for (int i = 0; i < kCalls; ++i) record.comms.push_back({.op = Op::kAllReduce, .seq = i});
+  GraphBuilder builder({.world_size = kRanks});
+  REQUIRE(builder.add(record).ok());
+  auto report = replay(*builder.finish());
+  REQUIRE_FALSE(report.ok());
+  CHECK(report.error().code == ErrorCode::kInvalidInput);
+  CHECK(report.error().message.find("32768 collectives of 131072 members") != std::string::npos);
+}
