@@ -4,9 +4,13 @@ import gzip
 import itertools
 import json
 import os
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from small_traces import MS, Recording, build, data_parallel, message_pair
 
 from prismllm.export import export_chrome
@@ -41,11 +45,25 @@ def check_schema(events):
             assert event.get(key, 0) >= 0, event
 
 
+def nanoseconds(us):
+    """As Perfetto reads a number of microseconds."""
+    return int(us * 1000.0)
+
+
+def check_threads(events):
+    """Perfetto takes thread 0 for the main thread, whose number is the process's; no other may have that."""
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in of_phase(events, "M") if e["name"] == "thread_name"}
+    ranks = {e["pid"] for e in of_phase(events, "M")}
+    assert {key for key, name in names.items() if name == "main"} == {(rank, rank) for rank in ranks}
+    assert all(tid > 0 for (rank, tid), name in names.items() if name != "main")
+    assert {(e["pid"], e["tid"]) for e in of_phase(events, "Xi")} <= names.keys()
+
+
 def check_slices_do_not_overlap(events):
     """Slices of one thread that overlap in part are dropped by viewers."""
     threads = {}
     for e in of_phase(events, "X"):
-        threads.setdefault((e["pid"], e["tid"]), []).append((round(e["ts"] * 1000), round(e["dur"] * 1000)))
+        threads.setdefault((e["pid"], e["tid"]), []).append((nanoseconds(e["ts"]), nanoseconds(e["dur"])))
     for slices in threads.values():
         slices.sort()
         for (start, duration), (following, _) in itertools.pairwise(slices):
@@ -53,18 +71,24 @@ def check_slices_do_not_overlap(events):
 
 
 def check_arrows_bind(events):
-    """Every end of an arrow lies in a slice of its thread."""
+    """Every end of an arrow lies in a slice of its thread, and both have the name by which viewers pair them."""
     slices = {}
     for e in of_phase(events, "X"):
         slices.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
     for e in of_phase(events, "stf"):
         assert any(start <= e["ts"] <= end for start, end in slices[e["pid"], e["tid"]]), e
+    named = {(e["id"], e["cat"], e["name"]) for e in of_phase(events, "stf")}
+    assert len(named) == len({e["id"] for e in of_phase(events, "stf")})
+    begun = set()
+    for e in sorted(of_phase(events, "stf"), key=lambda e: e["ts"]):  # stable: of one time, in the file's order
+        assert e["ph"] == "s" or e["id"] in begun, e
+        begun.add(e["id"])
 
 
 def test_each_node_is_one_slice_and_each_collective_one_arrow_through_its_members(exported):
     ranks, iterations = 4, 3
     events = exported(data_parallel([10, 14, 12, 13], iterations=iterations))
-    check_schema(events), check_slices_do_not_overlap(events), check_arrows_bind(events)
+    check_schema(events), check_threads(events), check_slices_do_not_overlap(events), check_arrows_bind(events)
     counts = Counter(e["ph"] for e in events)
     assert counts["X"] == ranks * iterations * 4  # compute, issue, transfer, wait
     assert (counts["s"], counts["t"], counts["f"]) == (iterations, 2 * iterations, iterations)
@@ -83,6 +107,18 @@ def test_times_are_microseconds_since_the_first_start_to_the_nanosecond(exported
     first, second = of_phase(exported(build([rank])), "X")
     assert (first["ts"], first["dur"]) == (0.0, 1234.567)
     assert (second["ts"], second["dur"]) == (1234.567, 0.001)
+
+
+@given(st.lists(st.integers(1, 10**15), min_size=1, max_size=20))
+def test_viewers_read_every_time_back_to_the_nanosecond(durations):
+    rank = Recording(0, [("default_pg", [0])])
+    for duration in durations:
+        rank.compute(duration)
+    with tempfile.TemporaryDirectory() as folder:
+        export_chrome(build([rank]), f"{folder}/out.json")
+        events = of_phase(json.loads(Path(folder, "out.json").read_text())["traceEvents"], "X")
+    assert [nanoseconds(e["dur"]) for e in events] == durations
+    assert [nanoseconds(e["ts"]) for e in events] == [sum(durations[:i]) for i in range(len(durations))]
 
 
 def test_slices_carry_what_was_communicated(exported):
@@ -113,7 +149,7 @@ def test_transfers_that_overlap_get_threads_of_their_own(exported):
     events = exported(build([rank]))
     check_slices_do_not_overlap(events)
     names = [e["args"]["name"] for e in of_phase(events, "M") if e["name"] == "thread_name"]
-    assert names == ["main", "transfers of data", "transfers of data (2)", "transfers of data (3)"]
+    assert names == ["main", "transfers of group data", "transfers of group data (2)", "transfers of group data (3)"]
 
 
 def test_names_of_programs_and_groups_cannot_break_the_document(exported):

@@ -46,22 +46,32 @@ def _events(trace: Trace) -> Iterator[list[str]]:
     """Pieces of JSON, one an event, in pieces of bounded size."""
     origin = min((int(trace.rank(r).start_ns.min()) for r in trace.ranks if len(trace.rank(r).start_ns)), default=0)
     meetings = Meetings(trace)
-    thread_of_entry = np.zeros(len(meetings.op), np.int64)
+    tid_of_entry = np.zeros(len(meetings.op), np.int64)
     for number in trace.ranks:
         rank = trace.rank(number)
         durations = _durations(rank, meetings)
         threads, names = _threads(rank, durations)
+        tid_of_thread = np.array([_tid(number, thread, trace.world_size) for thread in range(len(names))], np.int64)
+        tids = tid_of_thread[threads]
         transfers = np.flatnonzero(rank.is_kind("transfer"))
-        thread_of_entry[meetings.entry_base[number] + rank.node_comm[transfers]] = threads[transfers]
-        yield _metadata_events(number, trace.world_size, names)
-        yield from _slices(rank, threads, durations, origin)
+        tid_of_entry[meetings.entry_base[number] + rank.node_comm[transfers]] = tids[transfers]
+        yield _metadata_events(number, trace.world_size, names, tid_of_thread.tolist())
+        yield from _slices(rank, tids, durations, origin)
         yield _marks(rank, origin)
         yield from _memory(rank, origin)
-    yield from _flows(meetings, thread_of_entry, origin)
+    yield from _flows(meetings, tid_of_entry, origin)
+
+
+def _tid(rank: int, thread: int, world_size: int) -> int:
+    """The number of a rank's thread in the file. As on Linux, the main thread has the process's number (Perfetto takes
+    0 for that) and no other thread has it."""
+    return rank if thread == 0 else world_size + thread
 
 
 def _us(ns: int) -> str:
-    return f"{ns // 1000}.{ns % 1000:03d}"
+    # Perfetto multiplies the double by 1000 and cuts the rest off. Where that would lose a nanosecond, and slices that
+    # touch would overlap (and be dropped), a tenth of one is added.
+    return f"{ns // 1000}.{ns % 1000:03d}{'' if int(ns / 1000 * 1000.0) == ns else '1'}"
 
 
 def _durations(rank: Rank, meetings: Meetings) -> np.ndarray:
@@ -91,13 +101,13 @@ def _threads(rank: Rank, durations: np.ndarray) -> tuple[np.ndarray, list[str]]:
             else:
                 row = len(names)
                 number = f" ({len(rows) + 1})" if rows else ""
-                names.append(f"transfers of {rank.groups[slot].name}{number}")
+                names.append(f"transfers of group {rank.groups[slot].name}{number}")
             heapq.heappush(rows, (end, row))
             threads[node] = row
     return threads, names
 
 
-def _metadata_events(rank: int, world_size: int, names: list[str]) -> list[str]:
+def _metadata_events(rank: int, world_size: int, names: list[str], tids: list[int]) -> list[str]:
     def metadata(kind, **more):
         return json.dumps({"ph": "M", "pid": rank, "name": kind, **more})
 
@@ -105,13 +115,13 @@ def _metadata_events(rank: int, world_size: int, names: list[str]) -> list[str]:
         metadata("process_name", args={"name": f"rank {rank:0{len(str(world_size - 1))}d}"}),
         metadata("process_sort_index", args={"sort_index": rank}),
     ]
-    for thread, name in enumerate(names):
-        events.append(metadata("thread_name", tid=thread, args={"name": name}))
-        events.append(metadata("thread_sort_index", tid=thread, args={"sort_index": thread}))
+    for thread, (name, tid) in enumerate(zip(names, tids, strict=True)):
+        events.append(metadata("thread_name", tid=tid, args={"name": name}))
+        events.append(metadata("thread_sort_index", tid=tid, args={"sort_index": thread}))
     return events
 
 
-def _slices(rank: Rank, threads: np.ndarray, durations: np.ndarray, origin: int) -> Iterator[list[str]]:
+def _slices(rank: Rank, tids: np.ndarray, durations: np.ndarray, origin: int) -> Iterator[list[str]]:
     kinds, columns = _graph.NODE_KINDS, rank.columns
 
     @functools.lru_cache(_CHUNK)  # the nodes of a communication stand close together
@@ -130,11 +140,11 @@ def _slices(rank: Rank, threads: np.ndarray, durations: np.ndarray, origin: int)
     for first in range(0, len(rank.node_kind), _CHUNK):
         part = slice(first, first + _CHUNK)
         events = []
-        for node, kind, comm, thread, start, duration in zip(
+        for node, kind, comm, tid, start, duration in zip(
             range(first, len(rank.node_kind)),
             columns["node_kind"][part].tolist(),
             columns["node_comm"][part].tolist(),
-            threads[part].tolist(),
+            tids[part].tolist(),
             (rank.start_ns[part] - origin).tolist(),
             durations[part].tolist(),
             strict=False,
@@ -145,7 +155,7 @@ def _slices(rank: Rank, threads: np.ndarray, durations: np.ndarray, origin: int)
                 op, more = describe(comm)
                 name = f'"{op}"' if kind == _TRANSFER else f'"{kinds[kind]} {op}"'
             events.append(
-                f'{{"ph":"X","pid":{rank.rank},"tid":{thread},"ts":{_us(start)},"dur":{_us(duration)},'
+                f'{{"ph":"X","pid":{rank.rank},"tid":{tid},"ts":{_us(start)},"dur":{_us(duration)},'
                 f'"cat":"{kinds[kind]}","name":{name},"args":{{"node":{node}{more}}}}}'
             )
         yield events
@@ -153,8 +163,9 @@ def _slices(rank: Rank, threads: np.ndarray, durations: np.ndarray, origin: int)
 
 def _marks(rank: Rank, origin: int) -> list[str]:
     starts = (rank.start_ns[rank.mark_node] - origin).tolist()
+    where = f'"pid":{rank.rank},"tid":{rank.rank}'
     return [
-        f'{{"ph":"i","s":"p","pid":{rank.rank},"tid":0,"ts":{_us(start)},"cat":"iteration","name":"iteration {i}"}}'
+        f'{{"ph":"i","s":"p",{where},"ts":{_us(start)},"cat":"iteration","name":"iteration {i}"}}'
         for i, start in enumerate(starts)
     ]
 
@@ -172,7 +183,7 @@ def _memory(rank: Rank, origin: int) -> Iterator[list[str]]:
         ]
 
 
-def _flows(meetings: Meetings, threads: np.ndarray, origin: int) -> Iterator[list[str]]:
+def _flows(meetings: Meetings, tids: np.ndarray, origin: int) -> Iterator[list[str]]:
     """Through the members of each meeting in the order in which they came; alone, a member has no arrow."""
     order = np.lexsort((meetings.rank, meetings.start_ns, meetings.meeting))
     meeting = meetings.meeting[order]
@@ -186,18 +197,21 @@ def _flows(meetings: Meetings, threads: np.ndarray, origin: int) -> Iterator[lis
     # The arrow binds to the slice that is open at its time.
     at = meetings.start_ns[order].copy()
     at[is_recv] = meetings.ready_ns[order][is_recv]
+    # Of one time, what stands first in the file comes first: a send that meets a waiting receive, too.
     keep = np.flatnonzero(paired)
+    keep = keep[np.lexsort((phase[keep] == "f", meeting[keep]))]
+    messages = {_graph.OPS.index(op) for op in ("send", "recv")}  # both ends of an arrow must have one name
     for begin in range(0, len(keep), _CHUNK):
         rows = keep[begin : begin + _CHUNK]
         entries = order[rows]
         yield [
-            f'{{"ph":"{kind}","id":{number},"pid":{rank},"tid":{thread},"ts":{_us(ts)},"cat":"communication",'
-            f'"name":"{_graph.OPS[op]}"{end}}}'
-            for kind, number, rank, thread, ts, op, end in zip(
+            f'{{"ph":"{kind}","id":{number},"pid":{rank},"tid":{tid},"ts":{_us(ts)},"cat":"communication",'
+            f'"name":"{"message" if op in messages else _graph.OPS[op]}"{end}}}'
+            for kind, number, rank, tid, ts, op, end in zip(
                 phase[rows].tolist(),
                 meeting[rows].tolist(),
                 meetings.rank[entries].tolist(),
-                threads[entries].tolist(),
+                tids[entries].tolist(),
                 (at[rows] - origin).tolist(),
                 meetings.op[entries].tolist(),
                 [',"bp":"e"' if p == "f" else "" for p in phase[rows].tolist()],
