@@ -125,21 +125,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="prism-bench-") as options.folder:
         ranks = run_ranks(options)
     step = statistics.mean(off[0] for off, _ in ranks[0])
-    job = f"recording ({options.ranks} ranks, {1000 * step:.1f} ms steps)"
+    job = f"{options.ranks} ranks, {1000 * step:.1f} ms steps"
     # Ranks leave a step together, so one rank's elapsed time is the job's; processor time is the mean over the ranks.
-    print_figures(f"{job}: time", [100 * (on[0] - off[0]) / step for off, on in ranks[0]])
+    print_figures("recording, time", job, [100 * (on[0] - off[0]) / step for off, on in ranks[0]])
     pairs = [
         [statistics.mean(cpu for _, cpu in blocks) for blocks in zip(*pair, strict=True)]
         for pair in zip(*ranks, strict=True)
     ]
-    print_figures(f"{job}: processor time", [100 * (on - off) / step for off, on in pairs])
+    print_figures("recording, processor time", job, [100 * (on - off) / step for off, on in pairs])
 
 
-def print_figures(name: str, differences: list[float]) -> None:
+def print_figures(name: str, job: str, differences: list[float]) -> None:
     mean, error = statistics.mean(differences), statistics.stdev(differences) / math.sqrt(len(differences))
-    print(json.dumps({"name": f"{name}, mean", "value": mean, "unit": "%"}))
+    print(json.dumps({"name": f"{name} ({job}): mean", "value": mean, "unit": "%"}))
     bound = mean + 1.645 * error
-    print(json.dumps({"name": f"{name}, 95% upper bound", "value": bound, "unit": "%", "limit": LIMIT_PERCENT}))
+    print(json.dumps({"name": f"{name}: 95% upper bound", "value": bound, "unit": "%", "limit": LIMIT_PERCENT}))
 
 
 if __name__ == "__main__":
