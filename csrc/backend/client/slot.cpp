@@ -205,7 +205,7 @@ void RankClient::Impl::watch(Lock& lock) {
 }
 
 // Whether this process could do anything by itself; asked when the whole job is silent.
-wire::Quietness RankClient::Impl::quietness(Lock& lock) {
+wire::Quietness RankClient::Impl::quietness(Lock&) {
   using wire::Quietness;
   if (slot_ == Slot::kHeld || requested_ || callbacks_running_ > 0 || !callbacks_.empty() || !early_.empty())
     return Quietness::kAwake;
@@ -222,7 +222,6 @@ wire::Quietness RankClient::Impl::quietness(Lock& lock) {
     if (state == ThreadState::kRunning) return Quietness::kAwake;
     if (state == ThreadState::kTimed || state == ThreadState::kOther) quietness = Quietness::kTimed;
   }
-  static_cast<void>(lock);
   return quietness;
 }
 

@@ -47,7 +47,6 @@ void RankClient::Impl::deliver(Lock& lock, wire::Completion completion) {
   Work& work = found->second;
   work.delivered = true;
   if (!completion.error) {
-    if (!completion.regions.empty()) read_.reserve(read_.size() + 1);
     bool expected = completion.regions.size() == work.output_bytes.size();
     for (std::size_t i = 0; expected && i < completion.regions.size(); ++i)
       expected = completion.regions[i].bytes == work.output_bytes[i] && memory_->contains(completion.regions[i]);
@@ -167,7 +166,10 @@ Result<void> RankClient::Impl::wait_for(Lock& lock, std::vector<WorkId> works, D
     waiter.works.push_back(id);
     ++waiter.missing;
   }
-  if (error_ && waiter.missing > 0) return leave_wait(waiter), *error_;
+  if (error_ && waiter.missing > 0) {
+    leave_wait(waiter);
+    return *error_;
+  }
   if (waiter.missing == 0) return error_ ? Result<void>() : need_slot(lock);
   const auto place = waiters_.insert(waiters_.end(), &waiter);
   Activity& activity = activity_here(lock);

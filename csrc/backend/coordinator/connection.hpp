@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "backend/protocol/messages.hpp"
+#include "backend/protocol/frame.hpp"
 
 namespace prism {
 

@@ -1,6 +1,6 @@
-// Coordinator: the one process that decides which logical rank runs, matches their operations and serves their store
-// (ARCHITECTURE.md §5, emulation.md §1). run() is one Boost.Asio event loop that owns all state; a single executor
-// thread does the arithmetic; nothing is left behind when it ends (abstract socket, memfd).
+// Coordinator: the one process that decides which logical rank runs, matches their operations and serves their store.
+// run() is one Boost.Asio event loop that owns all state; a single executor thread does the arithmetic; nothing is left
+// behind when it ends (abstract socket, memfd).
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -7,8 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "backend/client/rank_client.hpp"
 #include "backend/coordinator/pending.hpp"
+#include "backend/protocol/operation.hpp"
+#include "core/result.hpp"
 
 namespace prism {
 
@@ -22,8 +23,8 @@ struct Mailbox {
 
 struct Group {
   std::string key;
-  std::vector<std::int32_t> members;  // global ranks, by group rank
-  std::size_t joined = 0, left = 0;
+  std::vector<std::int32_t> members;                                         // global ranks, by group rank
+  std::size_t left = 0;                                                      // members that have left it
   std::unordered_map<std::uint64_t, std::shared_ptr<Exchange>> collectives;  // not complete, by seq
   std::unordered_map<std::uint64_t, Mailbox> mail;                           // by destination and tag
 };

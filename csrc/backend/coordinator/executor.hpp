@@ -19,7 +19,7 @@ struct ReducePiece {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Accumulates 16-bit types in fp32 and fp32 in fp64 (emulation.md §1): the answer depends on the inputs alone.
+  // Accumulates 16-bit types in fp32 and fp32 in fp64: the answer depends on the inputs alone.
   virtual Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) = 0;
 };
 

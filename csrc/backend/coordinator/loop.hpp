@@ -1,15 +1,16 @@
-// Coordinator::Impl: the event loop that owns all state. Methods whose names end in FromLoop are what messages and
+// Coordinator::Impl: the event loop that owns all state. Methods whose names end in _from_loop are what messages and
 // timers call; everything here runs on the loop's thread, but for run()'s set-up and abort().
-// A turn of the loop: handle what has come, then end_turn(): hand out slots, look for deadlock, write once per rank.
+// A turn of the loop: handle what has come, then end_turn_from_loop(): hand out slots, look for deadlock, write once
+// per rank.
 #pragma once
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -23,6 +24,7 @@
 #include "backend/coordinator/store.hpp"
 #include "backend/coordinator/timeouts.hpp"
 #include "backend/protocol/window_allocator.hpp"
+#include "core/deadline.hpp"
 
 namespace prism {
 
@@ -72,13 +74,20 @@ struct Coordinator::Impl {
   void died_from_loop(int rank, const std::string& why);
   void fail_from_loop(Error error);
   void end_if_drained_from_loop();
+  template <typename Message>
+  void send(int rank, const Message& message);
+
+  // loop_turn.cpp: slots
+  void mark_dirty(int rank);
   void need_turn_end();
   void end_turn_from_loop();
   void every(std::chrono::nanoseconds period, boost::asio::steady_timer& timer, void (Impl::*then)());
+  void grant(int rank);
+  void flush_held(int rank);
+  void forget_block(int rank);
+  void store_changed_from_loop();
   void watch_holders_from_loop();
   void watch_stopped_from_loop();
-  template <typename Message>
-  void send(int rank, const Message& message);
 
   // loop_messages.cpp: what ranks say
   void frame_from_loop(Connection& connection, const wire::Frame& frame);
@@ -97,11 +106,6 @@ struct Coordinator::Impl {
   template <typename Message>
   Result<void> read(int rank, const wire::Frame& frame);
   bool answers(int rank, const wire::Release& message) const;
-  void store_changed_from_loop();
-  void forget_block(int rank);
-  void grant(int rank);
-  void flush_held(int rank);
-  void mark_dirty(int rank);
 
   // loop_data.cpp: operations that are complete
   Result<void> complete_from_loop(const std::shared_ptr<Exchange>& exchange);

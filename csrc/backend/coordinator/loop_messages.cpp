@@ -7,6 +7,7 @@
 
 #include "backend/coordinator/loop_send.hpp"
 #include "backend/protocol/socket.hpp"
+#include "core/log.hpp"
 
 namespace prism {
 
@@ -21,6 +22,7 @@ void Coordinator::Impl::frame_from_loop(Connection& connection, const wire::Fram
       return fail_from_loop(
           {handled.error().code, fmt::format("rank {}: {}", connection.rank, handled.error().message)});
     // A stranger does not end the run; it is told why, if it listens.
+    log(LogLevel::kInfo, "process {} is not let in: {}", connection.pid(), handled.error().message);
     wire::append_frame(connection.out(), wire::Abort{handled.error()});
     connection.flush();
     connection.close();
@@ -146,14 +148,6 @@ Result<void> Coordinator::Impl::on(int rank, wire::ReadDone message) {
   return {};
 }
 
-void Coordinator::Impl::forget_block(int rank) {
-  Rank& r = at(rank);
-  r.awaited.clear();
-  timeouts_.cancel(std::exchange(r.patience, 0));
-  if (std::exchange(r.impatient, false)) --impatient_;
-  if (std::exchange(r.polls_store, false)) store_pollers_.erase(rank);
-}
-
 // Whether nothing that the rank gives its slot back for is missing. Somebody who lends or polls may wait for any.
 bool Coordinator::Impl::answers(int rank, const wire::Release& message) const {
   const auto& outstanding = at(rank).outstanding;
@@ -238,16 +232,6 @@ Result<void> Coordinator::Impl::on(int rank, wire::StoreRequest message) {
   if (answer.status == wire::StoreStatus::kPending) r.outstanding.emplace(work, store_.waiting(rank, work));
   send(rank, answer);  // at once: the asker sleeps in the call, and will see whether it has to give its slot back
   return {};
-}
-
-// A rank whose store poll was in vain looks again as soon as the store has changed.
-void Coordinator::Impl::store_changed_from_loop() {
-  if (store_changes_seen_ == store_.changes()) return;
-  store_changes_seen_ = store_.changes();
-  for (const int rank : std::exchange(store_pollers_, {})) {
-    at(rank).polls_store = false;
-    if (scheduler_.polls(rank)) scheduler_.make_ready(rank, true);
-  }
 }
 
 Result<void> Coordinator::Impl::on(int rank, wire::StoreCancel message) {

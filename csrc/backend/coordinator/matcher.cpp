@@ -81,7 +81,6 @@ Result<void> Matcher::join(int rank, GroupHandle handle, const std::string& key,
                                                    "before",
                                                    key, members, group->members)};
   }
-  ++group->joined;
   mine.emplace(handle, Membership{group, member});
   return {};
 }

@@ -58,7 +58,7 @@ Error disagree(const Exchange& exchange, const Arrival& a, const Arrival& b) {
                       describe(b.operation))};
 }
 
-// Numbers of inputs and outputs that a member must bring; -1: any number k >= 1, the same where both are -1.
+// Numbers of inputs and outputs that a member must bring; where it brings k tensors, any k >= 1.
 struct Counts {
   std::ptrdiff_t inputs, outputs;
 };
@@ -91,7 +91,7 @@ Counts counts(const Operation& o, std::ptrdiff_t n, bool is_root) {
   return {0, 0};
 }
 
-// Offset, in this member's own lists, of the output that must be as large as its input number `offset.first`.
+// Whether what a member hands to itself is as large as what it expects from itself.
 bool own_sizes_agree(const Operation& o, std::size_t member) {
   const auto same = [&](std::size_t input, std::size_t output, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)

@@ -37,7 +37,7 @@ class Store {
   std::uint64_t changes() const { return changes_; }
 
  private:
-  using Bytes = RankClient::Bytes;
+  using Bytes = wire::Buffer;
   void appeared(const std::string& key);
   void pushed(const std::string& key);
   wire::StoreReply wait(int rank, const wire::StoreRequest& request, std::vector<std::string> missing);

@@ -1,41 +1,16 @@
-// The messages between a rank (RankClient) and the coordinator; docs/design/capture_protocol.md tells when each is
-// sent. One struct per message; fields() serves writing and reading alike.
-// A frame is: u32 bytes of the body, u8 MessageType, body.
+// The messages between a rank and the coordinator; docs/design/capture_protocol.md tells when each is sent. One struct
+// per message; fields() serves writing and reading alike.
 #pragma once
-#include <concepts>
 #include <optional>
+#include <string>
+#include <vector>
 
-#include "backend/client/rank_client.hpp"
-#include "backend/protocol/wire.hpp"
+#include "backend/protocol/frame.hpp"
+#include "backend/protocol/operation.hpp"
 
 namespace prism::wire {
 
 inline constexpr std::uint32_t kProtocolVersion = 1;
-inline constexpr std::size_t kFrameHeaderBytes = 5;
-inline constexpr std::size_t kMaxFrameBytes = 80u << 20;
-inline constexpr std::size_t kMaxHelloBytes = 64;  // before a rank is let in, no frame may be longer
-
-enum class MessageType : std::uint8_t {
-  kHello,
-  kJoinGroup,
-  kLeaveGroup,
-  kIssue,
-  kReadDone,
-  kRelease,
-  kRequestSlot,
-  kProbeReply,
-  kStoreRequest,
-  kStoreCancel,
-  kFinish,
-  kWelcome,
-  kGrant,
-  kCompletion,
-  kFreed,
-  kProbe,
-  kStoreReply,
-  kAbort,
-  kCount
-};
 
 // --- a rank speaks
 
@@ -156,7 +131,7 @@ struct StoreRequest {
   bool block = false;  // kQueuePop: wait for an item
   std::int64_t amount = 0;
   std::vector<std::string> keys;  // one, but for kCheck and kWait; kListKeys: the prefix
-  RankClient::Bytes value, expected;
+  Buffer value, expected;
   void fields(auto& a) {
     a.value(work), a.value(verb), a.value(block), a.value(amount);
     a.list(keys, kMaxIds, [](auto& b, auto& key) { b.blob(key); });
@@ -232,7 +207,7 @@ struct StoreReply {
   WorkId work = 0;
   StoreStatus status = StoreStatus::kDone;
   std::int64_t number = 0;
-  RankClient::Bytes value;
+  Buffer value;
   std::vector<std::string> keys;
   void fields(auto& a) {
     a.value(work), a.value(status), a.value(number), a.blob(value);
@@ -245,35 +220,5 @@ struct Abort {
   Error error;
   void fields(auto& a) { a.value(error.code), a.blob(error.message); }
 };
-
-// --- frames
-
-template <typename Message>
-void append_frame(Buffer& out, const Message& message) {
-  const std::size_t start = out.size();
-  out.resize(start + kFrameHeaderBytes);
-  Writer writer(out);
-  const_cast<Message&>(message).fields(writer);  // a Writer only looks
-  const auto body = static_cast<std::uint32_t>(out.size() - start - kFrameHeaderBytes);
-  std::memcpy(out.data() + start, &body, sizeof body);
-  out[start + 4] = static_cast<std::uint8_t>(Message::kType);
-}
-
-struct Frame {
-  MessageType type = MessageType::kCount;
-  std::span<const std::uint8_t> body;
-};
-
-// The first frame of `bytes`: nullopt when it is not all there yet, an error when it cannot be one.
-Result<std::optional<Frame>> first_frame(std::span<const std::uint8_t> bytes, std::size_t limit = kMaxFrameBytes);
-
-// Reads the message of a frame whose type was looked at.
-template <typename Message>
-std::optional<Message> decode(const Frame& frame) {
-  Message message;
-  Reader reader(frame.body);
-  message.fields(reader);
-  return reader.complete() ? std::optional(std::move(message)) : std::nullopt;
-}
 
 }  // namespace prism::wire

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "backend/client/rank_client.hpp"
+#include "backend/protocol/operation.hpp"
 #include "core/result.hpp"
 
 namespace prism {

@@ -1,4 +1,4 @@
-#include "backend/protocol/messages.hpp"
+#include "backend/protocol/frame.hpp"
 
 #include <fmt/format.h>
 
