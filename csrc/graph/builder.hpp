@@ -76,8 +76,5 @@ class GraphBuilder {
 Result<RankRecord> extract(const ExecutionGraph& graph, int rank);
 // Joins fragments (each usually holding one rank) of one run into one trace file. Options come from the caller.
 Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options);
-// Finds iterations by periodicity of the communication structure, where a record has no marks (emulation.md §2).
-// Returns the first node of each iteration; empty if fewer than two periods are found.
-std::vector<std::uint32_t> find_iterations(const RankRecord& record);
 
 }  // namespace prism

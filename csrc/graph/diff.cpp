@@ -14,11 +14,6 @@ namespace {
 
 using Maybe = std::optional<Difference>;
 
-std::string kind_name(std::uint8_t kind) {
-  constexpr const char* kNames[] = {"compute", "issue", "transfer", "wait"};
-  return kNames[kind];
-}
-
 class Comparison {
  public:
   Comparison(const ExecutionGraph& a, const ExecutionGraph& b) : a_(a), b_(b) {}
@@ -119,7 +114,8 @@ class Comparison {
     compare("batch", a.comm_batch, b.comm_batch, equal, number, issue);
     compare("lane", a.lane_name, b.lane_name, same_text, text, no_node);
     compare(
-        "node kind", a.node_kind, b.node_kind, equal, [](auto&, auto v) { return kind_name(v); }, itself);
+        "node kind", a.node_kind, b.node_kind, equal,
+        [](auto&, auto v) { return std::string(name(static_cast<NodeKind>(v))); }, itself);
     compare(
         "node lane", a.node_lane, b.node_lane, equal,
         [rank](auto& g, auto v) { return std::string(g.string(g.class_view(g.class_of(rank)).lane_name[v])); }, itself);

@@ -9,6 +9,11 @@ const ClassView kNothing{};
 
 }  // namespace
 
+std::string_view name(NodeKind kind) {
+  constexpr std::string_view kNames[] = {"compute", "issue", "transfer", "wait"};
+  return kind < NodeKind::kCount ? kNames[static_cast<int>(kind)] : "invalid";
+}
+
 Result<std::shared_ptr<const ExecutionGraph::Impl>> ExecutionGraph::Impl::create(GraphHeader header,
                                                                                  ColumnSet<View> columns,
                                                                                  std::shared_ptr<const void> storage,

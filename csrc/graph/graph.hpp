@@ -1,4 +1,4 @@
-// ExecutionGraph: what a training job did, per rank, and what depends on what (ARCHITECTURE.md §4).
+// ExecutionGraph: what a training job did, per rank, and what depends on what.
 //
 // A graph is immutable and may be read from any thread. Its columns are either owned vectors (from a GraphBuilder) or a
 // read-only mapping of a .prism file (from open_trace); all views stay valid as long as the graph lives.
@@ -26,6 +26,7 @@ enum class NodeKind : std::uint8_t {
   kWait,      // the lane waited for a communication
   kCount
 };
+std::string_view name(NodeKind kind);  // "compute", "issue", "transfer", "wait"
 
 enum CommFlags : std::uint8_t {
   kCommAsync = 1,   // async_op=True
@@ -90,7 +91,7 @@ class ExecutionGraph {
   int world_size() const;
   // Free-form provenance and options, a JSON object: program, torch version, backend, host, clock_domain per rank, ...
   const std::string& metadata_json() const;
-  // "gloo", "nccl" or "conservative" (emulation.md §2); how communication progressed where this was recorded.
+  // "gloo", "nccl" or "conservative"; how communication progressed where this was recorded.
   const std::string& progress_model() const;
   // True where the times are those of a real run (record) or of calibration; false for a bare graph, whose spans are
   // indicative processor time and whose transfers have no duration.

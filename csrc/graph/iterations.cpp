@@ -156,8 +156,4 @@ std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Perio
   return marks;
 }
 
-std::vector<std::uint32_t> find_iterations(const RankRecord& record) {
-  return iteration_marks(record, find_periods(record));
-}
-
 }  // namespace prism

@@ -147,7 +147,7 @@ void bind_builder(py::module_& m) {
 
 PYBIND11_MODULE(_graph, m) {
   using namespace prism;
-  m.attr("NODE_KINDS") = std::vector<std::string>{"compute", "issue", "transfer", "wait"};
+  m.attr("NODE_KINDS") = names<NodeKind>();
   m.attr("OPS") = names<Op>();
   m.attr("DTYPES") = names<DType>();
   m.attr("REDUCE_OPS") = names<ReduceOp>();
@@ -172,10 +172,6 @@ PYBIND11_MODULE(_graph, m) {
       },
       py::arg("paths"), py::arg("world_size"), py::arg("progress_model") = "conservative", py::arg("timed") = false,
       py::arg("metadata_json") = "{}", "Joins the fragments of one run into one graph.");
-  m.def("find_iterations", [](const py::dict& record) {
-    const auto converted = record_from_dict(record);
-    return without_gil([&] { return find_iterations(converted.record); });
-  });
   m.def("first_difference", &difference, py::arg("a"), py::arg("b"), py::arg("timing") = false,
         "None, or {rank, node, field, a, b} of the first structural difference.");
 }

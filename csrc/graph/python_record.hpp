@@ -1,4 +1,4 @@
-// RankRecord as a Python dict and back: {"rank", "lanes", "groups": [(name, members)], "nodes": {...}, "comms": {...},
+// RankRecord from a Python dict: {"rank", "lanes", "groups": [(name, members)], "nodes": {...}, "comms": {...},
 // "edges": {...}, "marks", "memory": {...}}, where each {...} maps a field's name to a list or array of its values.
 // Enums may be given by value or by name ("issue", "all_reduce", "float32", "sum").
 #pragma once
@@ -18,9 +18,8 @@ namespace prism {
 namespace py = pybind11;
 
 inline std::optional<NodeKind> node_kind_from_name(std::string_view text) {
-  constexpr std::string_view kNames[] = {"compute", "issue", "transfer", "wait"};
-  for (int i = 0; i < 4; ++i)
-    if (kNames[i] == text) return static_cast<NodeKind>(i);
+  for (int i = 0; i < static_cast<int>(NodeKind::kCount); ++i)
+    if (name(static_cast<NodeKind>(i)) == text) return static_cast<NodeKind>(i);
   return std::nullopt;
 }
 

@@ -7,8 +7,8 @@
 #include "graph/jobs.hpp"
 
 using namespace prism;
-using prism::testing::Job3D;
-using prism::testing::Writer;
+using prism::test::Job3D;
+using prism::test::Writer;
 
 namespace {
 

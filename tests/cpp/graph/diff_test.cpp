@@ -4,7 +4,7 @@
 #include "graph/jobs.hpp"
 
 using namespace prism;
-using prism::testing::Job3D;
+using prism::test::Job3D;
 
 namespace {
 
@@ -81,7 +81,7 @@ TEST_CASE("the same pattern over other partners is a difference") {
     for (int rank = 0; rank < 4; ++rank)
       for (const auto& members : groups)
         if (std::ranges::find(members, rank) != members.end()) {
-          prism::testing::Writer w(rank, {{"dp" + std::to_string(members[0]), {members.begin(), members.end()}}});
+          prism::test::Writer w(rank, {{"dp" + std::to_string(members[0]), {members.begin(), members.end()}}});
           w.all_reduce(0, 64);
           REQUIRE(builder.add(w.record));
         }

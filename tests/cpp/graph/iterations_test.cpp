@@ -5,15 +5,19 @@
 #include "graph/repetition.hpp"
 
 using namespace prism;
-using prism::testing::Folder;
-using prism::testing::Job3D;
-using prism::testing::Writer;
+using prism::test::Folder;
+using prism::test::Job3D;
+using prism::test::Writer;
 
 namespace {
 
 std::optional<Repetition> repetition(const std::string& text) {
   const std::vector<std::uint32_t> tokens(text.begin(), text.end());
   return heaviest_repetition(tokens, std::vector<std::int64_t>(tokens.size(), 1));
+}
+
+std::vector<std::uint32_t> find_iterations(const RankRecord& record) {
+  return iteration_marks(record, find_periods(record));
 }
 
 Writer job_of_two() { return Writer(0, {{"world", {0, 1}}}); }

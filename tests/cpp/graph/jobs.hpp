@@ -5,7 +5,7 @@
 
 #include "graph/builder.hpp"
 
-namespace prism::testing {
+namespace prism::test {
 
 // Appends to a record in program order on one lane, 10 ns a node.
 class Writer {
@@ -125,4 +125,9 @@ class Folder {
   std::string path_;
 };
 
-}  // namespace prism::testing
+std::string slurp(const std::string& path);
+void spit(const std::string& path, std::string_view bytes);
+// The job's trace as a file; returns its path.
+std::string written(const Folder& folder, const Job3D& job = {});
+
+}  // namespace prism::test
