@@ -1,5 +1,5 @@
 // How communication progresses on a real backend: in which order one member's operations are taken up, and when each
-// member's part can start (emulation.md §2). Pure functions.
+// member's part can start. Pure functions.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Offline replay: executes an ExecutionGraph with all ranks virtual (emulation.md §5). Time jumps; every wait is
+// Offline replay: executes an ExecutionGraph with all ranks virtual. Time jumps; every wait is
 // recomputed from what it waits for, never replayed. Runs on the calling thread; the graph is only read.
 #pragma once
 #include <cstdint>
