@@ -12,9 +12,7 @@ import pytest
 from prismllm.replay import replay
 
 COMMANDS = ["record", "capture", "replay", "info", "diff", "export", "report", "doctor"]
-CAPTURE_KEYS = (
-    "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"  # docs/design/cli.md
-)
+CAPTURE_KEYS = "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"
 ECHO = "import os\nprint('rank', os.environ['RANK'])\n"
 
 

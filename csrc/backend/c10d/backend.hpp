@@ -1,5 +1,5 @@
-// PrismBackend: the c10d::Backend that torch.distributed sees (c10d.md). It translates c10d's methods into Calls and
-// hands them to its route; the old virtual names are overridden because every torch from 2.11 on has them.
+// PrismBackend: the c10d::Backend that torch.distributed sees. It translates c10d's methods into Calls and hands them
+// to its route; the old virtual names are overridden because every torch from 2.11 on has them.
 //
 // Threads: any of the program's; owned by torch's ProcessGroup.
 #pragma once

@@ -1,5 +1,5 @@
 // The waits at the end of a backward pass that nothing announces: DDP's finalize callback waits in futures, whose
-// wait() is not virtual (c10d.md). Called at each issue.
+// wait() is not virtual. Called at each issue.
 #pragma once
 
 namespace prism {

@@ -1,5 +1,5 @@
 // What the adapter tells the recorder, and the bookkeeping that c10d makes necessary: waits inside waits, and waits in
-// futures, which cannot be hooked (c10d.md "Work and futures"). All of it is skipped while nothing is recorded.
+// futures, which cannot be hooked. All of it is skipped while nothing is recorded.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// Route: what becomes of a process group's operations (issue 3: `real` passes them to a backend of torch's, `capture`
-// to the coordinator). One per PrismBackend, called from the program's threads.
+// Route: what becomes of a process group's operations: `real` passes them to a backend of torch's, `capture` to the
+// coordinator. One per PrismBackend, called from the program's threads.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>

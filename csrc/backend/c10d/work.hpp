@@ -24,8 +24,6 @@ class CaptureWork : public c10d::Work {
   CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
               std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout);
   void set_id(WorkId id) { id_ = id; }
-  WorkId id() const { return id_; }
-  CommId comm() const { return comm_; }
   void complete(const Outcome& outcome);
 
   bool wait(std::chrono::milliseconds timeout) override;

@@ -1,4 +1,4 @@
-// Recorder: writes down what one rank does, as it does it (emulation.md §2). Free of torch; one per process.
+// Recorder: writes down what one rank does, as it does it. Free of torch; one per process.
 //
 // Threads: any. Each thread of the program has a lane of its own, appended to without locks; communications have a
 // table behind a mutex that is held for nanoseconds. finish() is called when the program's threads are quiet; calls
@@ -68,7 +68,7 @@ class Recorder {
   void transfer_done(CommId comm, std::int64_t at_ns);
   // --- on the thread that waits: ends its compute span; the wait node depends on all `comms`. Where a thread sleeps in
   // futures (DDP at the end of backward), call begin_wait() from an engine callback queued before that sleep and
-  // end_wait() with the communications whose futures were handed out from one queued behind it (c10d.md).
+  // end_wait() with the communications whose futures were handed out from one queued behind it.
   void begin_wait();
   void end_wait(std::span<const CommId> comms);
   // --- hand-over between threads: a callback that runs because `cause` completed (edge transfer -> first node of the

@@ -1,5 +1,5 @@
-"""The command `prism` (contract: docs/cli.md). Each command is a file of its own, imported when it is called: nothing
-here imports torch, and `prism --help` answers at once."""
+"""The command `prism`. Each command is a file of its own, imported when it is called: nothing here imports torch, and
+`prism --help` answers at once."""
 
 from __future__ import annotations
 

@@ -215,8 +215,7 @@ TEST_CASE("many operations in flight complete in any order of arrival, with bit-
       expect(self.client().wait(works, Deadline::after(std::chrono::hours(1))).ok(), "wait");
       if (self.rank() == 0) sums = mine;
     });
-    INFO((job.result ? "" : job.result.error().message));
-    REQUIRE(job.result.ok());
+    require_ok(job);
     results.push_back(sums);
   }
   REQUIRE(std::memcmp(results[0].data(), results[1].data(), 64) == 0);
@@ -238,11 +237,10 @@ TEST_CASE("256 ranks on 4 slots take part in groups of 16 and in the world") {
         }
       },
       [](Coordinator::Options& options) { options.address_space_bytes = 4ull << 30; });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }
 
-TEST_CASE("memory of tensors comes back: a thousand large steps fit a small budget") {
+TEST_CASE("memory of tensors comes back: hundreds of large steps fit a small budget") {
   const auto job = run_job(
       2, 1,
       [](Rank& self) {
@@ -253,6 +251,5 @@ TEST_CASE("memory of tensors comes back: a thousand large steps fit a small budg
         }
       },
       [](Coordinator::Options& options) { options.memory_budget_bytes = 16u << 20; });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }

@@ -1,12 +1,4 @@
-// No job hangs: what cannot go on ends at once, and says why. Tests that fork are tagged [processes]: the thread
-// sanitizer's own thread in each process is never quite asleep.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <condition_variable>
-#include <csignal>
-#include <mutex>
-
+// No job hangs: what cannot go on ends at once, and says why.
 #include "backend/harness.hpp"
 #include "catch2.hpp"
 
@@ -14,11 +6,6 @@ using namespace prism;
 using namespace prism::test;
 
 namespace {
-
-Error error_of(const JobResult& job) {
-  REQUIRE_FALSE(job.result.ok());
-  return job.result.error();
-}
 
 // A rank's program that only issues one operation and waits for it.
 std::function<void(Rank&)> one(std::function<Operation(Rank&)> make) {
@@ -65,37 +52,6 @@ TEST_CASE("a deadlock through the store names the key") {
   const Error error = error_of(job);
   REQUIRE(error.code == ErrorCode::kDeadlock);
   REQUIRE_THAT(error.message, ContainsSubstring("the store's key 'never'"));
-}
-
-TEST_CASE("ranks asleep in futures that nobody will complete are a deadlock too", "[processes]") {
-  const auto job = run_processes(2, 1, [](Rank& self) {
-    if (self.rank() == 1) return;
-    const auto operation = self.operation(Op::kAllReduce, {self.put({1})}, {1});
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    if (!self.client().issue(operation, [&](const Outcome&) {
-          std::lock_guard lock(mutex);
-          done = true;
-          changed.notify_all();
-        }))
-      return;
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return done; });
-  });
-  const Error error = error_of(job);
-  REQUIRE(error.code == ErrorCode::kDeadlock);
-  REQUIRE_THAT(error.message,
-               ContainsSubstring("rank 0 in all_reduce #0 of group 'world': missing rank 1 (has finished)"));
-}
-
-TEST_CASE("a rank that sleeps for a while is no deadlock", "[processes]") {
-  const auto job = run_processes(2, 1, [](Rank& self) {
-    if (self.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-    self.barrier();
-  });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
 }
 
 TEST_CASE("members that disagree are both named, with what each called") {
@@ -225,72 +181,6 @@ TEST_CASE("the first rank's error is the run's, and reaches every waiter of ever
   REQUIRE_THAT(heard[2], ContainsSubstring("loss is NaN in step 7"));
 }
 
-TEST_CASE("kill -9 of a rank ends the run and names the rank", "[processes]") {
-  const auto job = run_processes(3, 1, [](Rank& self) {
-    if (self.rank() == 1) kill(getpid(), SIGKILL);
-    self.barrier();
-  });
-  REQUIRE(error_of(job).code == ErrorCode::kPeerFailed);
-  REQUIRE_THAT(error_of(job).message, ContainsSubstring("rank 1 died"));
-}
-
-TEST_CASE("a rank that dies while its own child lives on is noticed", "[processes]") {
-  int child_end[2];
-  REQUIRE(pipe(child_end) == 0);
-  const auto job = run_processes(2, 2, [&](Rank& self) {
-    if (self.rank() == 1) {
-      if (fork() == 0) {
-        char byte;
-        close(child_end[1]);
-        static_cast<void>(!read(child_end[0], &byte, 1));  // until the test ends
-        _exit(0);
-      }
-      kill(getpid(), SIGKILL);
-    }
-    close(child_end[1]);
-    self.barrier();
-  });
-  close(child_end[0]);
-  close(child_end[1]);
-  REQUIRE_THAT(error_of(job).message, ContainsSubstring("rank 1 died"));
-}
-
-TEST_CASE("a stopped rank is a fault, not an idle holder", "[processes]") {
-  const auto job = run_processes(2, 1, [](Rank& self) {
-    if (self.rank() == 0) raise(SIGSTOP);
-    self.barrier();
-  });
-  REQUIRE_THAT(error_of(job).message, ContainsSubstring("rank 0"));
-  REQUIRE_THAT(error_of(job).message, ContainsSubstring("is stopped by a signal"));
-}
-
-TEST_CASE("when the coordinator is killed every call of every rank returns", "[processes]") {
-  auto options = small_coordinator(2, 2);
-  const pid_t coordinator = fork();
-  if (coordinator == 0) {
-    Coordinator run(options, std::make_shared<PlainExecutor>());
-    static_cast<void>(run.run());
-    _exit(0);
-  }
-  std::vector<Result<void>> ended(2);
-  std::vector<std::thread> ranks;
-  for (int rank = 0; rank < 2; ++rank)
-    ranks.emplace_back([&, rank] {
-      RankClient::Options client{options.address, rank, 2, std::chrono::seconds(60), false};
-      Rank self(RankClient::connect(client).value(), rank, 2);
-      static_cast<void>(self.run(self.operation(Op::kBarrier, {}, {})));
-      if (rank == 1) kill(coordinator, SIGKILL);
-      ended[static_cast<std::size_t>(rank)] = self.run(self.operation(Op::kRecv, {}, {1})).status;
-    });
-  for (auto& rank : ranks) rank.join();
-  waitpid(coordinator, nullptr, 0);
-  for (const auto& result : ended) {
-    REQUIRE_FALSE(result.ok());
-    REQUIRE(result.error().code == ErrorCode::kPeerFailed);
-    REQUIRE_THAT(result.error().message, ContainsSubstring("the coordinator has gone"));
-  }
-}
-
 TEST_CASE("ranks that never connect are named") {
   auto options = small_coordinator(3, 1);
   options.join_timeout = std::chrono::milliseconds(50);
@@ -322,8 +212,7 @@ TEST_CASE("an operation's own time limit fails that operation, for members that 
     expect(answer.status.error().message.find("missing: ranks 2") != std::string::npos, answer.status.error().message);
     self.barrier();  // the job goes on
   });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }
 
 TEST_CASE("the run's time limit for operations ends the run with the report") {
@@ -360,8 +249,7 @@ TEST_CASE("wait() ends at its deadline, and waiting for one's turn does not coun
       expect(self.run(operation).status.ok(), "send");
     }
   });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }
 
 TEST_CASE("a tensor above the memory budget is refused with what is needed and what is there") {
@@ -376,23 +264,4 @@ TEST_CASE("a tensor above the memory budget is refused with what is needed and w
   REQUIRE_THAT(error_of(job).message, ContainsSubstring("8388608 bytes") &&
                                           ContainsSubstring("of 1048576 bytes are available") &&
                                           ContainsSubstring("--memory-budget"));
-}
-
-TEST_CASE("a process forked from a rank cannot speak for it, nor end its session", "[processes]") {
-  const auto job = run_processes(2, 2, [](Rank& self) {
-    self.barrier();
-    const pid_t child = fork();
-    if (child == 0) {
-      const bool refused = !self.client().store_set("x", {1}).ok() && !self.client().stage(64).ok() &&
-                           self.client().issue({}, {}).error().code == ErrorCode::kAborted;
-      self.client().finish("");
-      _exit(refused ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child's calls");
-    expect(self.all_reduce({1}).at(0) == 2, "the parent goes on");
-  });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
 }

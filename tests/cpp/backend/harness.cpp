@@ -8,6 +8,8 @@
 #include <csignal>
 #include <stdexcept>
 
+#include "catch2.hpp"
+
 namespace prism::test {
 namespace {
 
@@ -127,6 +129,16 @@ void Rank::barrier(GroupHandle group) {
 
 void expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("wrong: " + what);
+}
+
+void require_ok(const JobResult& job) {
+  INFO((job.result ? "" : job.result.error().message));
+  REQUIRE(job.result.ok());
+}
+
+Error error_of(const JobResult& job) {
+  REQUIRE_FALSE(job.result.ok());
+  return job.result.error();
 }
 
 std::string fresh_address() {

@@ -15,7 +15,7 @@
 
 namespace prism::test {
 
-// Plain loops; int64, int32 and float32 (accumulated in double).
+// Plain loops; int64 and float32 (accumulated in double).
 class PlainExecutor : public Executor {
  public:
   Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override;
@@ -28,7 +28,6 @@ class Rank {
   ~Rank() { client_.reset(); }  // callbacks write to answers_ until then
   RankClient& client() { return *client_; }
   int rank() const { return rank_; }
-  int world() const { return world_; }
   GroupHandle world_group();
   GroupHandle group(const std::string& key, std::vector<std::int32_t> members) {
     return client_->join_group(key, members).value();
@@ -69,15 +68,14 @@ class Rank {
   std::list<Answer> answers_;
 };
 
-struct JobOptions {
-  int ranks = 2, slots = 1;
-  Coordinator::Options coordinator;
-};
-
 struct JobResult {
   Result<void> result;
   std::string statistics;
 };
+
+// On the test's own thread: the job must have ended well, or else with the error that is returned.
+void require_ok(const JobResult& job);
+Error error_of(const JobResult& job);
 
 std::string fresh_address();
 Coordinator::Options small_coordinator(int ranks, int slots);

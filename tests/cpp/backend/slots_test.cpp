@@ -17,11 +17,6 @@ namespace {
 
 using Values = std::vector<std::int64_t>;
 
-void require_ok(const JobResult& job) {
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
-}
-
 void compute_for(std::chrono::milliseconds span) {
   timespec start{}, now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);

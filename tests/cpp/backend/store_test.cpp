@@ -12,8 +12,7 @@ Deadline later() { return Deadline::after(std::chrono::hours(1)); }
 
 void run_alone(const std::function<void(RankClient&)>& program) {
   const auto job = run_job(1, 1, [&](Rank& self) { program(self.client()); });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }
 
 }  // namespace
@@ -94,8 +93,7 @@ TEST_CASE("blocking calls give the only slot back, whoever comes first") {
              "set");
     }
   });
-  INFO((job.result ? "" : job.result.error().message));
-  REQUIRE(job.result.ok());
+  require_ok(job);
 }
 
 TEST_CASE("a wait for keys ends at its deadline with the key's name, and leaves nothing behind") {
