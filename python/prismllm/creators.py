@@ -15,7 +15,7 @@ from prismllm import takeover
 
 # Names that programs ask for. Those for an accelerator are served on the CPU where there is none.
 _ACCELERATOR_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy", "nccl4py", "xccl")
-_NAMES = ("gloo", "ucc", "mpi", *_ACCELERATOR_NAMES)
+_NAMES = ("gloo", "ucc", *_ACCELERATOR_NAMES)  # not mpi: its ranks are those of mpirun
 
 # From 2.14 on; before, the helper that makes groups knew the builtin ones by name.
 _ALL_ARE_REGISTERED = hasattr(c10d.Backend, "_ensure_backend_registered")
@@ -138,6 +138,11 @@ def _make(name: str, key: str, inner_name: str, options, backend_options):
 
     members = options.global_ranks_in_group or list(range(options.group_size))
     if takeover.route() == "capture":
+        if members[options.group_rank : options.group_rank + 1] != [takeover.rank()]:
+            raise ValueError(
+                f"group '{key}': this process is rank {takeover.rank()} of the job and joins as rank "
+                f"{options.group_rank} of {members}; accepted under capture: the ranks that RANK says"
+            )
         return _c10d.PrismBackend(name, key, options.group_rank, members, options.timeout, _coalesces(name))
     if isinstance(getattr(options, "split_from", None), _c10d.PrismBackend):
         options.split_from = options.split_from.inner  # builtin creators assert its type

@@ -13,6 +13,7 @@ import sys
 _route: str | None = None  # installed: real or capture
 _started = False
 _finished = False
+_rank = 0  # of the job, as the launcher numbers them
 _owner = 0  # process that start_rank() ran in; its children are not ranks
 _notes: list[str] = []
 
@@ -29,6 +30,10 @@ def note(text: str) -> None:
 
 def route() -> str:
     return _route or "real"
+
+
+def rank() -> int:
+    return _rank
 
 
 def is_rank_process() -> bool:
@@ -71,7 +76,7 @@ def start_rank(program: list[str] | None = None) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 
     `program` is the program and its arguments as the user wrote them; by default the process's command line."""
-    global _started, _owner
+    global _started, _owner, _rank
     if _started:
         return
     route = os.environ.get("PRISM_ROUTE") or "real"
@@ -79,7 +84,7 @@ def start_rank(program: list[str] | None = None) -> None:
     install(route)
     from prismllm import _c10d
 
-    _started, _owner = True, os.getpid()
+    _started, _owner, _rank = True, os.getpid(), rank
     os.environ["PRISM_RANK_PROCESS"] = str(_owner)
     os.register_at_fork(after_in_child=_forget)
     if route == "capture":

@@ -162,6 +162,33 @@ def test_members_that_disagree_are_an_error_that_names_rank_and_operation():
     assert "[4]" in error and "[5]" in error
 
 
+def _negative_tag(rank, world):
+    dist.init_process_group("gloo")
+    dist.send(torch.ones(1), 1, tag=-5) if rank == 0 else dist.recv(torch.ones(1), 0, tag=-5)
+
+
+def _sparse(rank, world):
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(2, 2).to_sparse())
+
+
+def _two_first_ranks(rank, world):
+    dist.init_process_group("gloo", rank=0, world_size=world)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (_negative_tag, "tag -5; accepted: 0 and above"),  # Gloo: "Tag must be nonnegative"
+        (_sparse, "a sparse tensor is not supported under capture"),
+        (_two_first_ranks, "this process is rank 1 of the job and joins as rank 0 of [0, 1]"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_the_value_and_what_is_accepted(body, complaint):
+    _, error = worlds.capture(2, body, slots=2)
+    assert complaint in error
+
+
 def _store(rank, world):
     dist.init_process_group("gloo")
     store = dist.distributed_c10d._get_default_store()

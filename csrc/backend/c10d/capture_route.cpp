@@ -127,6 +127,8 @@ class CaptureRoute : public Route {
               "min, max, bit_and, bit_or, bit_xor"},
              call.op);
     }
+    if (call.tag < 0 && group_->backend != "nccl")  // as Gloo; NCCL ignores tags
+      fail({ErrorCode::kInvalidInput, fmt::format("tag {}; accepted: 0 and above", call.tag)}, call.op);
     operation.shapes = shapes_of(call);
     for (const auto& block : blocks.outputs) operation.output_bytes.push_back(bytes_of(block));
     operation.inputs = stage(blocks.inputs, call.op);

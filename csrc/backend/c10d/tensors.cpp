@@ -131,6 +131,11 @@ at::Tensor over_bytes(const std::byte* bytes, const at::Tensor& like) {
 
 Result<Blocks> blocks_of(const Call& call, int group_size) {
   const at::AutoDispatchBelowADInplaceOrView guard;
+  for (const auto* tensors : {&call.inputs, &call.outputs})
+    for (const auto& tensor : *tensors)
+      if (tensor.layout() != at::kStrided)
+        return Error{ErrorCode::kInvalidInput,
+                     "a sparse tensor is not supported under capture; accepted: dense tensors"};
   Blocks blocks{call.inputs, call.outputs};
   if (call.input_layout == Layout::kBlocksPerMember) {
     PRISM_ASSIGN_OR_RETURN(blocks.inputs, split_blocks(call, call.inputs, group_size, call.input_splits, "input"));
