@@ -121,6 +121,8 @@ def test_ctrl_c_while_torch_is_being_imported_ends_at_once(tmp_path, route):
         ("if rank == 0: sys.exit('no data')", "rank 0 exited with code 1"),
         ("if rank == 0: os.abort()", "rank 0 was killed by SIGABRT"),
         ("if rank == 0: os._exit(5)", "rank 0 exited with code 5"),
+        ("if rank == 0: os._exit(0)", "rank 0 left before its program's end"),
+        ("if rank == 0: os.execv('/bin/true', ['true'])", "rank 0 left before its program's end"),
     ],
 )
 def test_a_rank_that_fails_while_another_waits_is_the_reason_given(tmp_path, route, statement, report):
@@ -133,6 +135,29 @@ def test_a_rank_that_fails_while_another_waits_is_the_reason_given(tmp_path, rou
         assert "ValueError: loss is nan" in lines and lines.count("Traceback (most recent call last):") == 1
         assert f'  File "{tmp_path}/program.py", line 10, in <module>' in lines or "program.py" in lines[2]
     assert not (tmp_path / "out.prism").exists()
+
+
+@pytest.mark.parametrize("text", ["def f(:", "x = 1\0", "# coding: klingon", "raise KeyboardInterrupt"])
+def test_what_python_says_of_a_program_is_all_that_is_shown(tmp_path, text):
+    run = start(tmp_path, ["record", "-n", 1], text)
+    assert run.end() == 3
+    assert "SyntaxError: " in run.error_text() or "KeyboardInterrupt" in run.error_text()
+    assert "prismllm/launch" not in run.error_text()
+
+
+def test_a_forked_child_that_comes_to_the_programs_end_does_not_speak_for_its_rank(tmp_path):
+    text = """
+import os
+if os.fork() == 0:
+    raise ValueError("in the child")
+print("child ended with", os.waitstatus_to_exitcode(os.wait()[1]))
+os._exit(0)
+"""
+    run = start(tmp_path, ["record", "-n", 1], text)
+    run.wait_for("child ended with 1")
+    assert run.end() == 3
+    assert "ValueError: in the child" in run.error_text()
+    assert "rank 0 left before its program's end" in run.error_text()
 
 
 def test_a_rank_that_leaves_early_without_an_error_is_missed_by_name(tmp_path):

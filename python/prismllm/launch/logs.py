@@ -13,7 +13,22 @@ import sys
 from typing import TextIO
 
 _IN_MODIFY = 0x2
+_LONGEST_LINE = 1 << 16  # longer ones are broken, where several ranks print
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def deliver(stream: TextIO, text: str) -> OSError | None:
+    """Writes `text` at once. Where that fails (a reader has gone away, a disk is full) the reason is returned, and the
+    stream leads nowhere from then on: nothing fails again, not even at the interpreter's end."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as reason:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+        return reason
+    return None
 
 
 class LogFollower:
@@ -56,12 +71,10 @@ class LogFollower:
             os.close(file.fd)
         self.files.clear()
         os.close(self.fd)
-        for target in (sys.stdout, sys.stderr):
-            target.flush()
 
     def _forward_file(self, name: str) -> None:
         stem, suffix = os.path.splitext(name)
-        if suffix not in (".out", ".err") or not stem.startswith("rank"):
+        if suffix not in (".out", ".err") or not stem.startswith("rank") or not stem[4:].isdecimal():
             return
         if name not in self.files:
             self.files[name] = _LogFile(os.path.join(self.folder, name), int(stem[4:]), suffix)
@@ -70,20 +83,26 @@ class LogFollower:
             if self.only_rank not in (None, file.rank) and not self.several:
                 self.several = True
                 if not self.at_line_start:
-                    self._target(self.last).write("\n")
+                    self._pass_on(self.last, "\n")
             self.only_rank = file.rank
             if not self.several:
-                self._target(file).write(text)
+                self._pass_on(file, text)
                 self.last, self.at_line_start = file, text.endswith("\n")
                 continue
             lines = (file.pending + text).split("\n")
             file.pending = lines.pop()
+            if len(file.pending) > _LONGEST_LINE:  # to be kept as it grows would take time without end
+                lines, file.pending = [*lines, file.pending], ""
             if lines:
                 self._write(file, "".join(f"{line}\n" for line in lines))
-        self._target(file).flush()
 
     def _write(self, file: _LogFile, lines: str) -> None:
-        self._target(file).write("".join(f"[{file.rank}] {line}" for line in lines.splitlines(keepends=True)))
+        self._pass_on(file, "".join(f"[{file.rank}] {line}" for line in lines.splitlines(keepends=True)))
+
+    def _pass_on(self, file: _LogFile, text: str) -> None:
+        reason = deliver(self._target(file), text)
+        if reason and not isinstance(reason, BrokenPipeError):
+            deliver(sys.stderr, f"prism: what ranks print is not passed on any more: {reason.strerror}\n")
 
     def _target(self, file: _LogFile):
         return sys.stderr if file.suffix == ".err" else self.out or sys.stdout

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 from dataclasses import asdict, dataclass, field
 
 from prismllm.launch.program import Program
+
+_OPTIONS = "launch.json"
 
 
 @dataclass
@@ -24,7 +27,7 @@ class LaunchOptions:
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
 
     def save(self) -> str:
-        path = os.path.join(self.run_dir, "launch.json")
+        path = os.path.join(self.run_dir, _OPTIONS)
         with open(path, "w") as file:
             json.dump(asdict(self), file, indent=1)
         return path
@@ -45,8 +48,20 @@ class RunFolder:
         self.logs, self.status, self.fragments = (os.path.join(path, name) for name in ("logs", "status", "fragments"))
 
     def create(self) -> None:
+        """Makes it, or empties it of an earlier run; nothing else is ever removed. It belongs to this process then."""
+        os.makedirs(self.path, exist_ok=True)
+        self.lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError(f"'{self.path}' is in use by another run") from None
+        ours = os.path.exists(os.path.join(self.path, _OPTIONS))
         for folder in (self.logs, self.status, self.fragments):
-            shutil.rmtree(folder, ignore_errors=True)  # of an earlier run in the same folder
+            if ours:
+                shutil.rmtree(folder, ignore_errors=True)
+            elif os.path.lexists(folder):
+                raise OSError(f"'{folder}' exists already and is not of an earlier run")
+        for folder in (self.logs, self.status, self.fragments):
             os.makedirs(folder)
 
     def rank_status(self, rank: int) -> str:

@@ -30,8 +30,8 @@ _SIGNAL_HEAD_START_NS = 500_000_000
 
 
 def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit]) -> LaunchError | None:
-    """`exits`: the abnormal ends that the zygote did not ask for. What a rank has said of itself comes from its status
-    file, however it ended after that."""
+    """`exits`: the ends that the zygote did not ask for, of ranks that failed or left before their program's end. What
+    a rank has said of itself comes from its status file, however it ended after that."""
     coordinator = read_status(folder.coordinator_status)
     report = (coordinator.get("error") or "").rstrip()
     failures: list[tuple[int, LaunchError]] = []
@@ -50,6 +50,8 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
         failures.append((coordinator["time_ns"], LaunchError(report, 3)))
     for ended in exits:
         how = describe_status(ended.status)
+        if ended.status == 0:
+            how = "left before its program's end (os._exit or exec?), so that nothing of it is recorded"
         if ended.rank < 0 and not coordinator:
             return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
         if ended.rank >= 0 and not told[ended.rank].get("error"):

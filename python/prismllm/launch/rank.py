@@ -55,16 +55,19 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
 
         torch.set_num_threads(int(threads))
     status = RunFolder(options.run_dir).rank_status(rank)
+    pid = os.getpid()
     from prismllm import takeover
 
     ended: dict = {}
     try:
         takeover.start_rank(options.program.words)
-    except Exception as failure:
-        code, error = 1, _traceback(failure)
+    except Exception:
+        code, error = 1, traceback.format_exc()
         ended["internal"] = True
     else:
         code, error = _run_program(options)
+    if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
+        return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
     now, peak = private_bytes()
     if error is None and code != 0:
@@ -88,6 +91,16 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     return code
 
 
+def _end_child(code: int, error: str | None) -> int:
+    if error is not None:
+        print(error, end="", file=sys.stderr)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return code
+
+
 def _run_program(options: LaunchOptions) -> tuple[int, str | None]:
     """(exit code, traceback if there is one)."""
     try:
@@ -105,13 +118,11 @@ def _run_program(options: LaunchOptions) -> tuple[int, str | None]:
 
 
 def _traceback(failure: BaseException) -> str:
-    """As Python prints it, without the frames that lie below the program."""
+    """As Python prints it, without the frames that lie below the program (all of them, for a SyntaxError in it)."""
     frames = failure.__traceback__
     own = os.path.dirname(__file__)
     while frames and (os.path.dirname(frames.tb_frame.f_code.co_filename) == own or _is_runner(frames)):
         frames = frames.tb_next
-    if frames is None:  # SyntaxError, or an error of ours
-        frames = failure.__traceback__
     return "".join(traceback.format_exception(type(failure), failure, frames))
 
 

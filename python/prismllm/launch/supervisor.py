@@ -88,7 +88,8 @@ class _Run:
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wakeup_in.fileno(), warn_on_full_buffer=False))
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             handler = self.interrupt if number != signal.SIGCHLD else lambda *_: None
-            stack.callback(signal.signal, number, signal.signal(number, handler))
+            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                stack.callback(signal.signal, number, signal.signal(number, handler))
         if show_output:
             self.logs = LogFollower(options.log_dir, out)
             stack.callback(self.logs.finish)
@@ -144,7 +145,8 @@ class _Run:
             self.begin = time.monotonic()
             self.outcome.warm_s, self.outcome.preloaded = event["seconds"], event["preloaded"]
         elif kind in ("exit", "stopped"):
-            if event["status"] and not event["ours"] and not (kind == "stopped" and self.options.route == "real"):
+            failed = event["status"] or event["unfinished"]
+            if failed and not event["ours"] and not (kind == "stopped" and self.options.route == "real"):
                 self.exits.append(Exit(event["rank"], event["status"], event["time_ns"]))
         elif kind == "failed":
             self.failure = LaunchError(event["text"], 4)

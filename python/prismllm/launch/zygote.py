@@ -30,6 +30,7 @@ _COORDINATOR_S = 10.0  # for the coordinator to end after the last rank
 class Zygote:
     def __init__(self, options: LaunchOptions, control: socket.socket):
         self.options = options
+        self.folder = RunFolder(options.run_dir)
         self.control = control
         self.pids: dict[int, int] = {}  # pid -> rank, -1: the coordinator
         self.deadlines: list[tuple[float, int]] = []  # (when, signal to the ranks; SIGKILL: to all)
@@ -86,7 +87,7 @@ class Zygote:
             if self.ending:
                 break
             environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.port)
-            environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": RunFolder(options.run_dir).fragments}
+            environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": self.folder.fragments}
             if options.route == "capture":
                 environment["PRISM_COORDINATOR"] = address
             if options.backend:
@@ -125,9 +126,11 @@ class Zygote:
         stopped = os.WIFSTOPPED(status)
         if not stopped:
             del self.pids[pid]
-        ours = pid in self.signalled
-        self.tell("stopped" if stopped else "exit", rank=rank, status=status, ours=ours, time_ns=time.monotonic_ns())
-        if status != 0 and not (stopped and self.options.route == "real"):
+        # A rank that comes to its program's end says so in its status file.
+        unfinished = status == 0 and rank >= 0 and not os.path.exists(self.folder.rank_status(rank))
+        self.tell("stopped" if stopped else "exit", rank=rank, status=status, ours=pid in self.signalled,
+                  unfinished=unfinished, time_ns=time.monotonic_ns())  # fmt: skip
+        if unfinished or (status != 0 and not (stopped and self.options.route == "real")):
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
         elif set(self.pids.values()) == {-1} and not self.ending:
