@@ -20,7 +20,10 @@ namespace {
 // A file beside `path` that becomes `path` when it is complete, and vanishes otherwise.
 class PartialFile {
  public:
-  explicit PartialFile(const std::string& path) : path_(path) {}
+  explicit PartialFile(const std::string& path) : path_(path) {
+    std::error_code none;
+    if (const auto target = std::filesystem::canonical(path, none); !none) path_ = target;  // a link stays a link
+  }
   ~PartialFile() {
     if (fd_ >= 0) ::close(fd_);
     if (exists_) ::unlink(partial_.c_str());

@@ -45,7 +45,7 @@ Result<Durations> Durations::make(const Job& job, const std::vector<SpanEdit>& e
   for (std::size_t e = 0; e < edits.size(); ++e) {
     const SpanEdit& edit = edits[e];
     auto bad = [&](std::string_view what) {
-      return Error{ErrorCode::kInvalidInput, fmt::format("edit {} ({}): {}", e, describe(edit), what)};
+      return Error{ErrorCode::kInvalidInput, fmt::format("edit {} ({}): {}", e, describe(edit).substr(1), what)};
     };
     if (!std::isfinite(edit.scale) || edit.scale < 0) return bad("scale must be a number >= 0");
     if (edit.node && !edit.rank) return bad("a node is counted within a rank: give the rank");

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -17,6 +18,15 @@ from prismllm import _replay
 from prismllm.trace import Trace, load
 
 __all__ = ["Edit", "Iteration", "Links", "Rank", "Replay", "replay", "retimed"]
+
+
+_RANGES = {"scale": (Real, 0, 10**9), "add_s": (Real, -9 * 10**9, 9 * 10**9)}  # of an edit; NaN is in no range
+
+
+def shown(value) -> str:
+    """A value for an error's one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,14 @@ class Edit:
     node: int | None = None
     scale: float = 1.0
     add_s: float = 0.0
+
+    def __post_init__(self):
+        for key, value in vars(self).items():
+            kind, low, high = (str, "", "") if key == "name" else _RANGES.get(key, (Integral, 0, 2**31 - 1))
+            right = isinstance(value, kind) and not isinstance(value, bool)
+            if (right and (kind is str or low <= value <= high)) or (value is None and key not in _RANGES):
+                continue
+            raise ValueError(f"{key} = {shown(value)}; accepted: " + ("text" if kind is str else f"{low} to {high}"))
 
 
 @dataclass(frozen=True)

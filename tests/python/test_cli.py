@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 
 import pytest
 
+from prismllm.launch import RunFolder
 from prismllm.replay import replay
 
 COMMANDS = ["record", "capture", "replay", "info", "diff", "export", "report", "doctor"]
@@ -64,11 +65,17 @@ def repository_programs(repository):
         ("record -n 2 --nproc-per-node 3 echo.py", "--nproc-per-node 3 does not divide the 2 ranks"),
         ("record -n 2 -o absent/out.prism echo.py", "'absent/out.prism' cannot be written"),
         ("record -n 2 -o . echo.py", "cannot be written"),
+        ("record -n 2 --output= echo.py", "cannot be written"),
         ("record -n 2 --json absent/x.json echo.py", "--json: 'absent/x.json' cannot be written"),
+        ("record -n 2 -o echo.py echo.py", "'echo.py' cannot be written (it is the program as well)"),
+        ("record -n 2 -o x --json x echo.py", "'x' cannot be written (it is -o as well)"),
+        ("record -n 2 -o /dev/null echo.py", "'/dev/null' cannot be written (it is no regular file)"),
         ("record -n 2 --run-dir echo.py/run echo.py", "the run's folder cannot be made"),
         ("record -n 2 --slots 2 echo.py", "No such option '--slots'"),
         ("capture -n 2 --slots 0 echo.py", "0 is not in the range"),
         ("capture -n 2 --memory-budget lots echo.py", "'lots' is not a size"),
+        ("capture -n 2 --memory-budget inf echo.py", "'inf' is not a size"),
+        ("capture -n 2 --memory-budget 1e9T echo.py", "'1e9T' is not a size"),
         ("info absent.prism", "there is no trace 'absent.prism'"),
         ("info echo.py", "echo.py"),
         ("info .", "holds no recording"),
@@ -84,6 +91,80 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(echo, run_prism, command, c
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+
+
+def test_a_run_folder_with_other_peoples_files_is_refused_and_one_of_an_earlier_run_is_used_again(
+    echo, run_prism, tmp_path
+):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "mine").touch()
+    done = run_prism("record", "-n", 1, "--run-dir", ".", echo)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is not of an earlier run" in done.stderr
+    assert (tmp_path / "logs" / "mine").exists()
+    for _ in range(2):
+        assert run_prism("record", "--quiet", "-n", 1, "--run-dir", "run", echo).returncode == 0
+
+
+def test_a_run_folder_belongs_to_one_run_at_a_time(echo, run_prism, tmp_path):
+    held = RunFolder(str(tmp_path / "run"))
+    held.create()
+    done = run_prism("record", "-n", 1, "--run-dir", "run", echo)
+    assert (done.returncode, "in use by another run" in done.stderr) == (2, True)
+
+
+def test_relative_folders_stay_where_they_are_when_the_program_leaves(run_prism, tmp_path):
+    (tmp_path / "leave.py").write_text("import os; os.chdir('/'); os.environ.clear(); print('gone')")
+    done = run_prism("capture", "--quiet", "-n", 2, "--run-dir", "run", "--log-dir", "logs", "leave.py")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "logs" / "rank1.out").read_text() == "gone\n"
+
+
+@pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", "| head -n 1; exit ${PIPESTATUS[0]}", ">/dev/full"])
+def test_a_run_does_not_depend_on_who_reads_its_output(tmp_path, redirection):
+    (tmp_path / "chatty.py").write_text("for i in range(50_000): print(i)")
+    command = f"{sys.executable} -m prismllm record --quiet -n 2 chatty.py {redirection}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "chatty.prism").exists()
+    assert ("No space left" in done.stderr) == ("full" in redirection) and done.stderr.count("\n") <= 1
+
+
+def test_characters_that_standard_output_does_not_know_are_escaped(run_prism, tmp_path):
+    (tmp_path / "accents.py").write_text("import sys; sys.stdout.reconfigure(encoding='utf-8'); print('na\u00efve')")
+    done = run_prism("record", "--quiet", "-n", 1, "accents.py", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "na\\xefve\n"), done.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "diff", "replay", "--help"])
+def test_results_that_cannot_be_printed_are_one_clear_line(traces, command):
+    arguments = [str(traces[0] / "one.prism")] * {"diff": 2, "--help": 0}.get(command, 1)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "prismllm", command, *arguments], stdout=full,
+                              stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (4, 1) and "No space left on device" in done.stderr
+
+
+def test_a_trace_is_not_written_over_by_what_is_made_of_it(traces, run_prism):
+    trace = traces[0] / "one.prism"
+    before = trace.read_bytes()
+    for command in (["report", "-o"], ["export", "-o"], ["info", "--json"]):
+        done = run_prism(*command, trace, trace)
+        assert (done.returncode, "it is the TRACE as well" in done.stderr) == (2, True)
+    assert trace.read_bytes() == before
+
+
+def test_devices_and_pipes_are_written_to_and_links_followed_not_replaced(traces, run_prism, tmp_path):
+    trace = traces[0] / "one.prism"
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert run_prism("info", "--json", "pipe", trace).returncode == 0
+    assert json.loads(os.read(reader, 1 << 16))["ranks"] == 2
+    os.close(reader)
+    done = run_prism("info", "--json", "pipe", trace)  # nobody reads any more
+    assert (done.returncode, "'pipe' cannot be written" in done.stderr) == (4, True)
+    (tmp_path / "link.json").symlink_to("target.json")
+    assert run_prism("export", "-o", "link.json", trace).returncode == 0
+    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "target.json").read_text())["traceEvents"]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
@@ -202,6 +283,34 @@ def test_a_scenario_slows_a_rank_down_by_what_it_says(traces, run_prism, tmp_pat
     assert slow["iterations"][1]["time_s"] > replay(trace).iterations[1].time_s + 1
     typo = run_prism("replay", "--scenario", "typo.toml", trace)
     assert (typo.returncode, "rnk = 1; accepted: rank" in typo.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "complaint"),
+    [
+        ("edit = 3", "edit = 3; accepted: tables [[edit]]"),
+        ("edit = [3]", "edit = [3]; accepted: tables [[edit]]"),
+        ("edits = []", "'edits' is not known"),
+        ("[[edit]]\nrank = -1", "edit 0: rank = -1; accepted: 0 to"),
+        ("[[edit]]\nnode = 99999999999999999999\nrank = 0", "edit 0: node = 99999999999999999999; accepted: 0 to"),
+        ("[[edit]]\nrank = 1.0", "edit 0: rank = 1.0; accepted: 0 to"),
+        ("[[edit]]\nrank = 77", "edit 0 (rank 77): matches no compute span"),
+        ("[[edit]]\nname = 3", "edit 0: name = 3; accepted: text"),
+        ("[[edit]]\nscale = nan", "edit 0: scale = nan; accepted: 0 to"),
+        ("[[edit]]\nscale = true", "edit 0: scale = True; accepted: 0 to"),
+        ("[[edit]]\nadd_s = inf", "edit 0: add_s = inf; accepted: -9"),
+        ("[[edit]]\nadd_s = 1e300", "edit 0: add_s = 1e+300; accepted: -9"),
+        ("[[edit]]\nscale = 1" + "0" * 400, "...; accepted: 0 to"),
+        ("[[edit", "scenario.toml: "),
+        (None, "scenario.toml: not a regular file"),
+    ],
+)
+def test_a_scenario_that_says_nothing_sensible_is_refused_in_one_line(traces, run_prism, tmp_path, scenario, complaint):
+    path = tmp_path / "scenario.toml"
+    os.mkfifo(path) if scenario is None else path.write_text(scenario)
+    done = run_prism("replay", "--scenario", "scenario.toml", traces[0] / "one.prism")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert complaint in done.stderr
 
 
 def test_export_and_report_write_what_they_name(traces, run_prism, tmp_path):

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -32,6 +36,7 @@ def main(args: list[str] | None = None) -> None:
     """Runs `prism` and leaves with its exit code: 0 done, 1 the answer is "no", 2 wrong use, 3 the program failed,
     4 PrismLLM failed, 130 interrupted."""
     code = 4
+    _prepare_process()
     try:
         code = prism.main(args, prog_name="prism", standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as help_wanted:
@@ -49,12 +54,44 @@ def main(args: list[str] | None = None) -> None:
         if isinstance(failure, CommandError):
             code = failure.exit_code
             _complain(f"prism: {failure}")
+        elif isinstance(failure, BrokenPipeError):  # a reader that has gone away is no error
+            code = 0
+        elif isinstance(failure, OSError):
+            _complain(f"prism: {failure.filename or 'the system'}: {failure.strerror or failure}")
         else:
-            with tempfile.NamedTemporaryFile("w", prefix="prism-error-", suffix=".txt", delete=False) as log:
+            where = "no room for it"
+            with (
+                contextlib.suppress(OSError),
+                tempfile.NamedTemporaryFile("w", prefix="prism-error-", suffix=".txt", delete=False) as log,
+            ):
                 traceback.print_exc(file=log)
-            _complain(f"prism: internal error: {type(failure).__name__}: {failure} (traceback in {log.name})")
+                where = log.name
+            _complain(f"prism: internal error: {type(failure).__name__}: {failure} (traceback: {where})")
+    from prismllm.launch.logs import deliver
+
+    deliver(sys.stdout, "")  # what is left in its buffer must not fail when the interpreter ends
     sys.exit(code)
 
 
+def _prepare_process() -> None:
+    """Whatever the process was started with: standard streams that exist and take any text, and unwinding (files that
+    are half written go) at SIGTERM and when the terminal closes."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != fd:
+                os.dup2(null, fd)
+                os.close(null)
+            setattr(sys, name, open(fd, "r" if fd == 0 else "w", closefd=False))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if fd > 0 and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
 def _complain(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    from prismllm.launch.logs import deliver
+
+    deliver(sys.stderr, text + "\n")

@@ -21,10 +21,11 @@ class MemorySize(click.ParamType):
                 number, factor = value[:-1], 1 << power
         try:
             bytes_ = int(float(number) * factor)
-        except ValueError:
+        except (ValueError, OverflowError):
             bytes_ = 0
-        if bytes_ <= 0:
-            self.fail(f"'{value}' is not a size; accepted: a number of bytes, with K, M, G or T for powers of 1024")
+        if not 0 < bytes_ < 1 << 63:
+            self.fail(f"'{value:.40}' is not a size; accepted: a number of bytes below 2^63, with K, M, G or T for "
+                      "powers of 1024")  # fmt: skip
         return bytes_
 
 

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import click
 
+from prismllm.export.atomic import is_device, replacing
+from prismllm.launch.logs import deliver
+
 
 class CommandError(Exception):
     """Ends the command with one message and this exit code."""
@@ -32,22 +35,35 @@ def common_options(command: Callable) -> Callable:
     @functools.wraps(command)
     def with_output(*args, json_path, quiet, verbose, run_dir, **kwargs):
         if json_path and json_path != "-":
-            check_writable(json_path, "--json")
+            check_writable(json_path, "--json", may_be_device=True)
         return command(*args, output=Output(json_path, quiet, verbose, run_dir), **kwargs)
 
     return with_output
 
 
-def check_writable(path: str, option: str) -> None:
+def check_writable(path: str, option: str, may_be_device: bool = False) -> None:
     """Finds out before the work whether a result can be written at `path`; leaves nothing behind."""
-    folder = os.path.dirname(os.path.abspath(path))
     try:
-        if os.path.isdir(path):
+        if os.path.isdir(path or os.curdir):
             raise IsADirectoryError(21, "it is a folder")
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".prism-"):
+        if is_device(path):
+            if not may_be_device:
+                raise OSError(22, "it is no regular file")
+            return
+        with tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.realpath(path)), prefix=".prism-"):
             pass
-    except OSError as reason:
-        raise click.UsageError(f"{option}: '{path}' cannot be written ({reason.strerror or reason})") from None
+    except (OSError, ValueError) as reason:
+        why = getattr(reason, "strerror", None) or reason
+        raise click.UsageError(f"{option}: '{path}' cannot be written ({why})") from None
+    if (other := claim(path, option)) is not None:
+        raise click.UsageError(f"{option}: '{path}' cannot be written (it is {other} as well); give another name")
+
+
+def claim(path: str, what: str) -> str | None:
+    """Notes that this command uses the file at `path`; returns what else it is to it."""
+    known = click.get_current_context().meta.setdefault("prismllm.files", {})
+    place = os.path.realpath(path)
+    return known.get(place) or known.update({place: what})
 
 
 @dataclass
@@ -76,16 +92,13 @@ class Output:
 
     def say(self, text: str) -> None:
         if self.verbose:
-            print(text, file=sys.stderr, flush=True)
+            deliver(sys.stderr, text + "\n")
 
     def print(self, text: str, stream=None) -> None:
         """Text with its line ends; a reader that has gone away (`prism info x | head`) is no error."""
-        stream = stream or self.stream
-        try:
-            stream.write(text)
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        reason = deliver(stream or self.stream, text)
+        if reason and not isinstance(reason, BrokenPipeError):
+            raise CommandError(f"the results cannot be printed: {reason.strerror}", 4)
 
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
         """A summary in two columns."""
@@ -106,9 +119,17 @@ class Output:
         if self.json_path == "-":
             self.print(json.dumps(values) + "\n", sys.stdout)
         elif self.json_path:
-            with open(self.json_path, "w") as file:
-                json.dump(values, file, indent=1)
-                file.write("\n")
+            with writing(self.json_path), replacing(self.json_path) as write:
+                write(json.dumps(values, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def writing(path: str):
+    """Where a result cannot be written, though it could be before the work: one line and exit code 4."""
+    try:
+        yield
+    except OSError as reason:
+        raise CommandError(f"'{path}' cannot be written: {reason.strerror or reason}", 4) from None
 
 
 @contextlib.contextmanager

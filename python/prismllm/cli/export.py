@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prismllm.cli.common import Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, writing, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
@@ -22,13 +22,14 @@ from prismllm.cli.fragments import TraceFile
 def command(output: Output, trace: str, format_: str, path: str | None) -> None:
     """Write TRACE in another format: one process per rank, one thread per lane, arrows for communication."""
     path = path or os.path.splitext(trace)[0] + ".json"
-    check_writable(path, "-o")
+    check_writable(path, "-o", may_be_device=True)
     from prismllm.export.chrome import export_chrome
     from prismllm.trace import load
 
     with wrong_use(trace):
         loaded = load(trace, check=True)
-    export_chrome(loaded, path)
+    with writing(path):
+        export_chrome(loaded, path)
     output.result({"written": path, "unknown": []})
     if not output.quiet:
         output.print(f"written: {path}\n")

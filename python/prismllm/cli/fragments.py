@@ -8,6 +8,8 @@ import re
 
 import click
 
+from prismllm.cli.common import claim
+
 _FRAGMENT = re.compile(r"rank-(\d+)\.prism$")
 
 
@@ -57,6 +59,7 @@ class TraceFile(click.ParamType):
                 _graph.open(value)
         except (ValueError, OSError) as reason:
             self.fail(str(reason))
+        claim(value, f"the {param.human_readable_name}")
         return value
 
 

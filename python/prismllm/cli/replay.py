@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import click
 
@@ -53,18 +54,26 @@ def _edits(path: str) -> list:
         import tomllib
     except ImportError:  # Python 3.10
         raise ValueError("scenarios need Python 3.11 or newer") from None
-    from prismllm.replay import Edit
+    from prismllm.replay import Edit, shown
 
+    if not os.path.isfile(path):  # a pipe might never end
+        raise ValueError("not a regular file")
     with open(path, "rb") as file:
         scenario = tomllib.load(file)
-    accepted = {field.name: field.type for field in dataclasses.fields(Edit)}
+    accepted = [field.name for field in dataclasses.fields(Edit)]
     if unknown := sorted(scenario.keys() - {"edit"}):
         raise ValueError(f"'{unknown[0]}' is not known; accepted: tables [[edit]]")
+    tables = scenario.get("edit", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"edit = {shown(tables)}; accepted: tables [[edit]]")
     edits = []
-    for number, table in enumerate(scenario.get("edit", [])):
-        for key, value in table.items():
-            kind = str if key == "name" else (int, float) if key in ("scale", "add_s") else int
-            if key not in accepted or not isinstance(value, kind) or isinstance(value, bool):
-                raise ValueError(f"edit {number}: {key} = {value!r}; accepted: {', '.join(accepted)}")
-        edits.append(Edit(**table))
+    for number, table in enumerate(tables):
+        if unknown := sorted(table.keys() - set(accepted)):
+            raise ValueError(
+                f"edit {number}: {unknown[0]} = {shown(table[unknown[0]])}; accepted: {', '.join(accepted)}"
+            )
+        try:
+            edits.append(Edit(**table))
+        except ValueError as reason:
+            raise ValueError(f"edit {number}: {reason}") from None
     return edits

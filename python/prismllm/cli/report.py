@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prismllm.cli.common import Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, writing, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
@@ -18,14 +18,15 @@ from prismllm.cli.fragments import TraceFile
 def command(output: Output, trace: str, path: str | None, compare: str | None) -> None:
     """Write TRACE as one HTML file that needs nothing else: timeline by rank, exposed communication, memory."""
     path = path or os.path.splitext(trace)[0] + ".html"
-    check_writable(path, "-o")
+    check_writable(path, "-o", may_be_device=True)
     from prismllm.report import write_report
     from prismllm.trace import load
 
     for given in filter(None, (trace, compare)):
         with wrong_use(given):
             load(given, check=True)
-    write_report(trace, path, compare=compare)
+    with writing(path):
+        write_report(trace, path, compare=compare)
     output.result({"written": path})
     if not output.quiet:
         output.print(f"written: {path}\n")

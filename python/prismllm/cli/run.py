@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable
+from prismllm.cli.common import CommandError, Output, check_writable, claim
 from prismllm.launch import LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
 
 
@@ -38,6 +38,8 @@ def program_options(command: Callable) -> Callable:
             raise click.UsageError(str(reason)) from None
         if nproc_per_node and world_size % nproc_per_node:
             raise click.UsageError(f"--nproc-per-node {nproc_per_node} does not divide the {world_size} ranks of -n")
+        if not module:
+            claim(chosen.name, "the program")
         trace = trace or chosen.stem + ".prism"
         check_writable(trace, "-o")
         return command(*args, program=chosen, trace=trace, world_size=world_size,
@@ -55,12 +57,13 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
     """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns. The run
     folder goes when all is well, and stays, named in the message, when something is not."""
     try:
-        given = output.run_dir or tempfile.mkdtemp(prefix=f"prism-{options['route']}-")
+        # Programs may change their working directory.
+        given = os.path.abspath(output.run_dir or tempfile.mkdtemp(prefix=f"prism-{options['route']}-"))
         folder = RunFolder(given)
         folder.create()
-        logs = log_dir or folder.logs
+        logs = os.path.abspath(log_dir or folder.logs)
         os.makedirs(logs, exist_ok=True)
-    except OSError as reason:
+    except (OSError, ValueError) as reason:
         raise click.UsageError(f"the run's folder cannot be made: {reason}") from None
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # as torchrun sets it
     launch_options = LaunchOptions(run_dir=given, log_dir=logs, environment=environment, **options)
@@ -71,8 +74,11 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
         summary = merge(folder, result)
     except LaunchError as failure:
         raise CommandError(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code) from None
+    except (KeyboardInterrupt, SystemExit) as ended:
+        code = ended.code if isinstance(ended, SystemExit) else 130
+        raise CommandError(f"ended by a signal (fragments and logs are kept in {given})", code) from None
     except Exception as failure:
-        with open(os.path.join(given, "error.txt"), "w") as log:
+        with contextlib.suppress(OSError), open(os.path.join(given, "error.txt"), "w") as log:
             traceback.print_exc(file=log)
         raise CommandError(f"{failure} (fragments and logs are kept in {given})", 4) from None
     if not output.run_dir:

@@ -9,11 +9,23 @@ import tempfile
 from collections.abc import Callable, Iterator
 
 
+def is_device(path: str) -> bool:
+    """Whether something stands there that is neither file nor folder, and that a file must not take the place of."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[Callable[[str], object]]:
     """A function that writes text; at the end all of it takes the place of `path` at once, on an error nothing does.
-    Compressed where the path ends in .gz; equal texts give equal bytes."""
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".prism-")
+    Compressed where the path ends in .gz; equal texts give equal bytes. A device or pipe is written to as it stands."""
+    path = os.path.realpath(path)  # a link stays a link
+    if is_device(path):
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # an error, not a wait, where nobody reads a pipe
+        os.set_blocking(handle, True)
+        with os.fdopen(handle, "wb") as raw:
+            yield lambda text: raw.write(text.encode())
+        return
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".prism-")
     try:
         with os.fdopen(handle, "wb") as raw, contextlib.ExitStack() as stack:
             binary = stack.enter_context(gzip.GzipFile("", "wb", 6, raw, mtime=0)) if path.endswith(".gz") else raw
