@@ -13,7 +13,7 @@ import sys
 _route: str | None = None  # installed: real or capture
 _started = False
 _finished = False
-_rank = 0  # of the job, as the launcher numbers them
+_rank = 0
 _owner = 0  # process that start_rank() ran in; its children are not ranks
 _notes: list[str] = []
 
@@ -23,6 +23,11 @@ def notes() -> list[str]:
     return list(_notes)
 
 
+def rank() -> int:
+    """Of this process in the job, as the launcher numbers them."""
+    return _rank
+
+
 def note(text: str) -> None:
     if text not in _notes:
         _notes.append(text)
@@ -30,10 +35,6 @@ def note(text: str) -> None:
 
 def route() -> str:
     return _route or "real"
-
-
-def rank() -> int:
-    return _rank
 
 
 def is_rank_process() -> bool:

@@ -57,7 +57,8 @@ def main(args: list[str] | None = None) -> None:
         elif isinstance(failure, BrokenPipeError):  # a reader that has gone away is no error
             code = 0
         elif isinstance(failure, OSError):
-            _complain(f"prism: {failure.filename or 'the system'}: {failure.strerror or failure}")
+            where = f"'{failure.filename}': " if failure.filename else ""
+            _complain(f"prism: {where}{failure.strerror or failure}")
         else:
             where = "no room for it"
             with (

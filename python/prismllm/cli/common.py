@@ -119,17 +119,8 @@ class Output:
         if self.json_path == "-":
             self.print(json.dumps(values) + "\n", sys.stdout)
         elif self.json_path:
-            with writing(self.json_path), replacing(self.json_path) as write:
+            with replacing(self.json_path) as write:
                 write(json.dumps(values, indent=1) + "\n")
-
-
-@contextlib.contextmanager
-def writing(path: str):
-    """Where a result cannot be written, though it could be before the work: one line and exit code 4."""
-    try:
-        yield
-    except OSError as reason:
-        raise CommandError(f"'{path}' cannot be written: {reason.strerror or reason}", 4) from None
 
 
 @contextlib.contextmanager

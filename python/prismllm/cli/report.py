@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prismllm.cli.common import Output, check_writable, common_options, writing, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
@@ -25,8 +25,7 @@ def command(output: Output, trace: str, path: str | None, compare: str | None) -
     for given in filter(None, (trace, compare)):
         with wrong_use(given):
             load(given, check=True)
-    with writing(path):
-        write_report(trace, path, compare=compare)
+    write_report(trace, path, compare=compare)
     output.result({"written": path})
     if not output.quiet:
         output.print(f"written: {path}\n")

@@ -17,14 +17,26 @@ def is_device(path: str) -> bool:
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[Callable[[str], object]]:
     """A function that writes text; at the end all of it takes the place of `path` at once, on an error nothing does.
-    Compressed where the path ends in .gz; equal texts give equal bytes. A device or pipe is written to as it stands."""
-    path = os.path.realpath(path)  # a link stays a link
-    if is_device(path):
-        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # an error, not a wait, where nobody reads a pipe
-        os.set_blocking(handle, True)
-        with os.fdopen(handle, "wb") as raw:
-            yield lambda text: raw.write(text.encode())
-        return
+    Compressed where the path ends in .gz; equal texts give equal bytes. A device or pipe is written to as it stands.
+    OSError names `path`."""
+    target = os.path.realpath(path)  # a link stays a link
+    try:
+        with _written_in_place(target) if is_device(target) else _written_beside(target) as write:
+            yield write
+    except OSError as reason:
+        raise OSError(reason.errno, reason.strerror, path) from None
+
+
+@contextlib.contextmanager
+def _written_in_place(path: str):
+    handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # an error, not a wait, where nobody reads a pipe
+    os.set_blocking(handle, True)
+    with os.fdopen(handle, "wb") as raw:
+        yield lambda text: raw.write(text.encode())
+
+
+@contextlib.contextmanager
+def _written_beside(path: str):
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".prism-")
     try:
         with os.fdopen(handle, "wb") as raw, contextlib.ExitStack() as stack:

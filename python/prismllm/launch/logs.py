@@ -13,8 +13,10 @@ import sys
 from typing import TextIO
 
 _IN_MODIFY = 0x2
-_LONGEST_LINE = 1 << 16  # longer ones are broken, where several ranks print
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+_LONGEST_LINE = 1 << 16  # longer ones are broken, where several ranks print
 
 
 def deliver(stream: TextIO, text: str) -> OSError | None:
