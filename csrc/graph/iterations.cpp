@@ -27,6 +27,10 @@ std::int64_t weight(Op op) { return is_set_up(op) ? 1 : 16; }
 // Sizes that data decide: expert traffic, pickled objects. Those of gradients and activations are the model's.
 bool varies_in_size(Op op) { return is_set_up(op) || op == Op::kAllToAll || op == Op::kAllToAllSingle; }
 
+bool is_optimizer(const RankRecord::Node& node) {
+  return node.kind == NodeKind::kCompute && node.name == kOptimizerSpan;
+}
+
 bool communicates_on_lane(NodeKind kind) { return kind == NodeKind::kIssue || kind == NodeKind::kWait; }
 
 // The lane with most issues and waits, the first of these.
@@ -111,7 +115,10 @@ Periods find_periods(const RankRecord& record) {
       periods.first_comm.push_back(sequences[i].comm[at]);
     break;
   }
-  if (periods.first_comm.size() < 2) periods.first_comm.clear();
+  // Micro-batches repeat as well, and so do batches of a validation. Some steps may be left out, as gradient scalers do.
+  const auto steps = static_cast<std::size_t>(std::ranges::count_if(record.nodes, is_optimizer));
+  const bool too_many = steps > 0 && periods.first_comm.size() >= 2 * steps;
+  if (periods.first_comm.size() < 2 || too_many) periods.first_comm.clear();
   return periods;
 }
 
@@ -142,11 +149,12 @@ std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Perio
       latest[edge.dst] = std::max(latest[edge.dst], record.nodes[edge.src].comm);
   const auto lane = busiest_lane(record);
   std::vector<std::uint32_t> marks;
-  auto after_last = kNoName;  // first node of the lane after its last communication
+  auto after_last = kNoName;  // first node of the lane after its last communication or step of an optimizer
   for (std::uint32_t i = 0; i < record.nodes.size() && marks.size() < periods.first_comm.size(); ++i) {
     const auto& node = record.nodes[i];
     if (node.lane != lane || node.kind == NodeKind::kTransfer) continue;
     if (after_last == kNoName) after_last = i;
+    if (is_optimizer(node)) after_last = kNoName;
     if (!communicates_on_lane(node.kind)) continue;
     if (latest[i] >= static_cast<std::int32_t>(periods.first_comm[marks.size()])) marks.push_back(after_last);
     after_last = kNoName;

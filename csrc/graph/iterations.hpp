@@ -1,8 +1,13 @@
 // Training iterations found by periodicity of the communication structure, and agreed between the ranks of a job.
 #pragma once
+#include <string_view>
+
 #include "graph/builder.hpp"
 
 namespace prism {
+
+// The name of compute spans in which an optimizer steps.
+inline constexpr std::string_view kOptimizerSpan = "optimizer";
 
 // The repetitions of one rank: the first communication (index into comms) of each, ascending. Fewer than two is none.
 struct Periods {
@@ -13,6 +18,7 @@ struct Periods {
 // The heaviest repetition in the rank's sequence of communications; set-up before it and another ending after it are
 // left out. What tells tokens apart, finest first, as long as the finer ones explain nearly as much of the run:
 // communications and waits in order of time; communications; communications without the sizes that data decide (MoE).
+// Where optimizers are seen to step, a repetition that is no iteration (micro-batches of a single one) does not count.
 Periods find_periods(const RankRecord& record);
 
 // Gives all ranks the same number of iterations: the smallest that a rank found. A rank that found m times as many
@@ -20,7 +26,8 @@ Periods find_periods(const RankRecord& record);
 // a rank that communicates found none, none has iterations.
 void agree_on_iterations(std::vector<Periods>& ranks);
 
-// First node of each iteration: on the lane that communicates most, what follows the last communication before it.
+// First node of each iteration: on the lane that communicates most, what follows the last communication or optimizer
+// step before it.
 std::vector<std::uint32_t> iteration_marks(const RankRecord& record, const Periods& periods);
 
 }  // namespace prism

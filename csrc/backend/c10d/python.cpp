@@ -177,4 +177,7 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("mark_iteration", [] {
     if (auto* recorder = Recorder::active()) recorder->mark_iteration();
   });
+  module.def("name_next_span", [](std::string name) {
+    if (auto* recorder = Recorder::active()) recorder->name_next_span(std::move(name));
+  });
 }

@@ -68,7 +68,7 @@ TEST_CASE("iterations are found behind set-up that repeats itself and before a v
     w.all_reduce(0, 1024);
     w.compute("backward");
     w.all_reduce(0, 2048);
-    w.compute("optimizer");
+    w.compute("update");
   }
   // Between two iterations all computation belongs to the later one: nothing communicates between them.
   for (std::size_t i = 1; i < begins.size(); ++i) --begins[i];
@@ -96,6 +96,41 @@ TEST_CASE("expert traffic of changing size still has iterations") {
     w.wait(w.collective(Op::kAllToAllSingle, 0, 100 + i * i));
     w.compute();
     w.all_reduce(0, 1024);
+  }
+  REQUIRE(find_iterations(w.record).size() == 6);
+}
+
+TEST_CASE("an iteration ends with the optimizer's step") {
+  auto w = job_of_two();
+  std::vector<std::uint32_t> begins;
+  for (int i = 0; i < 3; ++i) {
+    begins.push_back(static_cast<std::uint32_t>(w.record.nodes.size()));
+    w.compute("forward and backward");
+    w.all_reduce(0, 1024);
+    w.compute();
+    w.compute("optimizer");
+  }
+  REQUIRE(find_iterations(w.record) == begins);
+}
+
+TEST_CASE("micro-batches of a single iteration are no iterations where its optimizer is seen") {
+  const bool seen = GENERATE(true, false);
+  auto w = job_of_two();
+  for (int microbatch = 0; microbatch < 8; ++microbatch) {
+    w.compute();
+    w.all_reduce(0, 64);
+  }
+  w.all_reduce(0, 1024);
+  w.compute(seen ? "optimizer" : "");
+  REQUIRE(find_iterations(w.record).size() == (seen ? 0 : 8));
+}
+
+TEST_CASE("steps that a gradient scaler leaves out do not hide iterations") {
+  auto w = job_of_two();
+  for (int i = 0; i < 6; ++i) {
+    w.compute();
+    w.all_reduce(0, 1024);
+    if (i >= 2) w.compute("optimizer");
   }
   REQUIRE(find_iterations(w.record).size() == 6);
 }
