@@ -88,15 +88,22 @@ def _original(name: str):
         return creators_before_214.original(name)
     if name not in _originals:
         c10d.Backend._ensure_backend_registered(name)
-        _originals[name] = c10d.Backend._plugins[name.upper()]
+        _originals[name] = plugin_of(name)
     return _originals[name]
 
 
+def plugin_of(name: str):
+    if (plugin := c10d.Backend._plugins.get(name.upper())) is None:
+        raise ValueError(f"torch.distributed has no backend '{name}' here")
+    return plugin
+
+
 def _inner_name(name: str) -> str:
+    name = takeover.wanted_backend() or name
     if name == "prism":
         return "nccl" if accelerator() == "cuda" else "gloo"
     if name in _ACCELERATOR_NAMES and not accelerator():
-        takeover.note(f"the program asked for {name}; this machine has no accelerator, so it was served on the CPU")
+        takeover.note(f"{name} was asked for; this machine has no accelerator, so it was served on the CPU")
         return "gloo"
     return name
 

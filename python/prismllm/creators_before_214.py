@@ -42,7 +42,7 @@ def original(name: str):
     builtin = {"gloo": _gloo, "nccl": _nccl}.get(name)
     if builtin is not None:
         return _Builtin(builtin, True)
-    return c10d.Backend._plugins[name.upper()]
+    return creators.plugin_of(name)
 
 
 def name_prism() -> None:

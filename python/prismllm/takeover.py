@@ -1,7 +1,8 @@
 """PrismLLM in the place of torch.distributed's backends, so that a program runs under `prism` without an edit.
 
-The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name) and PRISM_RECORD (a directory),
-and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload entry point does it."""
+The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory) and
+PRISM_BACKEND (a name), and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload
+entry point does it."""
 
 from __future__ import annotations
 
@@ -35,6 +36,11 @@ def note(text: str) -> None:
 
 def route() -> str:
     return _route or "real"
+
+
+def wanted_backend() -> str:
+    """The backend that serves the program whatever it asks for (`prism record --backend`); "": what it asks for."""
+    return os.environ.get("PRISM_BACKEND", "")
 
 
 def is_rank_process() -> bool:
@@ -83,7 +89,7 @@ def start_rank(program: list[str] | None = None) -> None:
     route = os.environ.get("PRISM_ROUTE") or "real"
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     install(route)
-    from prismllm import _c10d
+    from prismllm import _c10d, optimizers
 
     _started, _owner, _rank = True, os.getpid(), rank
     os.environ["PRISM_RANK_PROCESS"] = str(_owner)
@@ -104,6 +110,7 @@ def start_rank(program: list[str] | None = None) -> None:
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
         )
+        optimizers.watch()
 
 
 def finish_rank(error_text: str = "") -> None:
@@ -162,7 +169,8 @@ def _forget() -> None:
 def _progress_model() -> str:
     from prismllm import creators
 
-    return "nccl" if creators.accelerator() else "gloo"
+    backend = wanted_backend() or ("nccl" if creators.accelerator() else "gloo")
+    return backend if backend in ("gloo", "nccl") else "conservative"
 
 
 def _metadata(route: str, program: list[str] | None) -> dict:
@@ -175,5 +183,4 @@ def _metadata(route: str, program: list[str] | None) -> dict:
         "route": route,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "host": platform.node(),
     }

@@ -27,7 +27,6 @@ def python(code, **environment):
 
 
 def _answers(rank, world, name, under_prism):
-
     if under_prism:
         takeover.start_rank()
     worlds.file_init(name)
@@ -62,7 +61,6 @@ def test_nccl_without_a_gpu_is_served_on_the_cpu_and_noted(name):
 
 
 def _one_instance(rank, world):
-
     takeover.start_rank()
     worlds.file_init("cpu:gloo,cuda:nccl")
     group = dist.group.WORLD
@@ -77,8 +75,21 @@ def test_both_devices_reach_one_instance():
     assert worlds.run_ranks(2, _one_instance) == [True, True]
 
 
-def _ddp_logs(rank, world):
+def _other_backend(rank, world):
+    import torch.testing._internal.distributed.fake_pg  # registers "fake"
 
+    takeover.start_rank()
+    worlds.file_init("gloo")
+    names = dist.get_backend(), dist.group.WORLD._get_backend(torch.device("cpu")).inner.name()
+    dist.destroy_process_group()
+    return names
+
+
+def test_the_user_may_choose_another_backend_than_the_program():
+    assert worlds.run_ranks(1, _other_backend, environment={"PRISM_BACKEND": "fake"}) == [("gloo", "fake")]
+
+
+def _ddp_logs(rank, world):
     takeover.start_rank()
     worlds.file_init("gloo")
     ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
