@@ -12,7 +12,7 @@ IDENTITY = """
 import json, os, sys
 names = sorted(k for k in os.environ if k in {names})
 print("IDENTITY " + json.dumps(dict(environment={{k: os.environ[k] for k in names}}, argv=sys.argv, name=__name__,
-      file=os.path.abspath(__file__), path=sys.path[0], main=sys.modules["__main__"].__file__ == __file__,
+      file=__file__, loader=__loader__.path, path=sys.path[0], main=sys.modules["__main__"].__file__ == __file__,
       spec=__spec__ and __spec__.name)), flush=True)
 """
 RANK_VARIABLES = [

@@ -12,7 +12,7 @@ import struct
 import sys
 from typing import TextIO
 
-_IN_MODIFY = 0x2
+_IN_MODIFY, _IN_Q_OVERFLOW = 0x2, 0x4000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,6 +40,8 @@ class LogFollower:
         self.files: dict[str, _LogFile] = {}
         self.only_rank: int | None = None  # who has printed so far, while that is one rank
         self.several = False
+        self.last: _LogFile | None = None  # what was written to last, while that is one rank
+        self.at_line_start = True
         self.fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self.fd < 0 or _libc.inotify_add_watch(self.fd, os.fsencode(folder), _IN_MODIFY) < 0:
             raise OSError(ctypes.get_errno(), f"inotify on {folder} was refused")
@@ -58,7 +60,7 @@ class LogFollower:
             at = 0
             while at < len(events):
                 _, mask, _, length = struct.unpack_from("iIII", events, at)
-                if mask & 0x4000:  # IN_Q_OVERFLOW
+                if mask & _IN_Q_OVERFLOW:
                     changed |= dict.fromkeys(os.listdir(self.folder))
                 changed[events[at + 16 : at + 16 + length].rstrip(b"\0").decode()] = None
                 at += 16 + length

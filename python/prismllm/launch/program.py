@@ -79,12 +79,13 @@ class Program:
         if self.is_module:
             runpy._run_module_as_main(self.name)  # fills the `__main__` above, as `python -m` does
             return
-        with open(self.name, "rb") as file:
+        path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # absolute, as `python` makes it; argv[0] is not
+        with open(path, "rb") as file:
             source = file.read()
-        main.__file__ = self.name
+        main.__file__ = path
         main.__dict__["__cached__"] = None
-        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", self.name)
-        exec(compile(source, self.name, "exec", dont_inherit=True), main.__dict__)
+        main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
     def _module_spec(self) -> importlib.machinery.ModuleSpec | None:
         """Found without importing anything, parents included."""
