@@ -12,7 +12,7 @@ def load(path):
 
 
 def iteration():
-    """Marks the end of a training iteration in the recording; does nothing where nothing is recorded."""
+    """A training iteration begins here: marks it in the recording; does nothing where nothing is recorded."""
     import sys
 
     if adapter := sys.modules.get("prismllm._c10d"):

@@ -4,6 +4,7 @@ the store gives its slot back, and nobody listens on a port."""
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from urllib.parse import parse_qsl, urlparse
 
@@ -38,6 +39,6 @@ def _meet(url: str, **_):
 
 def install():
     # register_rendezvous_handler() refuses schemes that exist.
-    handlers = __import__("sys").modules[rendezvous.__module__]._rendezvous_handlers
+    handlers = sys.modules[rendezvous.__module__]._rendezvous_handlers
     for scheme in ("env", "tcp", "file"):
         handlers[scheme] = _meet

@@ -41,6 +41,18 @@ def test_what_follows_the_loop_is_no_iteration():
     assert iteration_times(build([rank])).tolist() == [[6 * MS], [6 * MS]]
 
 
+def test_a_rank_without_marks_does_not_count_in_the_iterations():
+    marked, unmarked = (Recording(rank, [("default_pg", [0, 1])]) for rank in (0, 1))
+    for i in range(2):
+        marked.mark()
+        for rank in (marked, unmarked):
+            rank.compute(5 * MS)
+            rank.wait(*rank.issue("barrier", 0, 0, (i + 1) * 6 * MS), (i + 1) * 6 * MS)
+    trace = build([marked, unmarked])
+    assert iteration_times(trace).max(axis=1).tolist() == [6 * MS, 6 * MS]
+    assert [iteration.time_s for iteration in replay(trace).iterations] == [0.006, 0.006]
+
+
 def test_a_trace_without_marks_has_no_iterations_but_totals():
     rank = Recording(0, [("default_pg", [0])])
     rank.compute(5 * MS)

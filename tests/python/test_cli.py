@@ -329,6 +329,12 @@ def test_a_program_that_wants_nccl_runs_on_the_cpu_and_the_summary_says_so_once(
     assert done.stdout.count("nccl") == 1
 
 
+def test_a_backend_that_torch_does_not_have_is_named(repository_programs, run_prism):
+    done = run_prism("record", "-n", 1, "--backend", "nonesuch", repository_programs / "ddp.py")
+    assert done.returncode == 3
+    assert "ValueError: torch.distributed has no backend 'nonesuch' here" in done.stderr
+
+
 def test_doctor_finds_this_machine_able(run_prism):
     done = run_prism("doctor", "-n", 4, "--json", "-")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}

@@ -12,7 +12,7 @@ from small_traces import MS, Recording, build, data_parallel, message_pair
 
 from prismllm.report import write_report
 from prismllm.report.timeline import choose_iterations, choose_ranks, merge
-from prismllm.report.units import duration, size
+from prismllm.units import duration, size
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PLOTS = ["timeline", "usage", "iterations", "memory", "peaks"]
@@ -163,8 +163,8 @@ def test_a_message_is_labelled_with_its_peer(report):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0 ns"), (9.9999e-4, "1 ms"), (1.2345e-3, "1.23 ms"), (0.9999, "1 s"), (81.26, "81.3 s"), (1234, "1234 s"),
-     (999.4e-6, "999 µs"), (5e-7, "500 ns")],
+    [(0, "0 ns"), (9.99999e-4, "1 ms"), (1.23456e-3, "1.235 ms"), (0.9999, "999.9 ms"), (0.99999, "1 s"),
+     (81.264, "81.26 s"), (1234, "1234 s"), (12345.6, "12346 s"), (999.4e-6, "999.4 µs"), (5e-7, "500 ns")],
 )  # fmt: skip
 def test_durations_for_people(seconds, text):
     assert duration(seconds) == text

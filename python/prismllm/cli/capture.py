@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from prismllm.cli.common import Output, common_options, duration, size
+from prismllm.cli.common import Output, common_options
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
+from prismllm.units import duration, size
 
 
 class MemorySize(click.ParamType):

@@ -130,19 +130,3 @@ def wrong_use(what: str):
         yield
     except (ValueError, OSError) as reason:
         raise click.UsageError(f"{what}: {reason}") from None
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people."""
-    if seconds >= 1:
-        return f"{seconds:.3f} s"
-    return f"{seconds * 1e3:.3f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.1f} us"

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import click
 
-from prismllm.cli.common import Output, common_options, size
+from prismllm.cli.common import Output, common_options
+from prismllm.units import size
 
 _TORCH = ((2, 11), (2, 15))  # oldest and newest supported
 _PYTHON = (3, 10)

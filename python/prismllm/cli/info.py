@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from prismllm.cli.common import Output, common_options, size, wrong_use
+from prismllm.cli.common import Output, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+from prismllm.units import size
 
 
 @click.command("info", epilog="Example: prism info job.prism --json -")

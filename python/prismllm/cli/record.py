@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from prismllm.cli.common import Output, common_options, duration
+from prismllm.cli.common import Output, common_options
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
+from prismllm.units import duration
 
 
 @click.command(
@@ -23,15 +24,15 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     `prism export DIR` then read that folder as they read a trace."""
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
+        from prismllm.analysis import iteration_times
         from prismllm.cli.fragments import merge_run
-        from prismllm.cli.iterations import iteration_times
         from prismllm.trace import Trace
 
-        graph = merge_run(folder.fragments, trace, result.notes)
+        times = iteration_times(Trace(merge_run(folder.fragments, trace, result.notes)))
         return {
             "ranks": world_size,
             "wall_s": result.wall_s,
-            "iterations": iteration_times(Trace(graph)),
+            "iterations": [{"index": i, "time_s": int(ranks.max()) / 1e9} for i, ranks in enumerate(times)],
             "trace": trace,
             "notes": result.notes,
         }

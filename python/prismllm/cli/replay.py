@@ -7,8 +7,9 @@ import os
 
 import click
 
-from prismllm.cli.common import CommandError, Output, common_options, duration, size, wrong_use
+from prismllm.cli.common import CommandError, Output, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+from prismllm.units import duration, size
 
 _RANKS_SHOWN = 16
 

@@ -22,10 +22,11 @@ def command(output: Output, trace: str, path: str | None, compare: str | None) -
     from prismllm.report import write_report
     from prismllm.trace import load
 
+    traces = []
     for given in filter(None, (trace, compare)):
         with wrong_use(given):
-            load(given, check=True)
-    write_report(trace, path, compare=compare)
+            traces.append(load(given, check=True))
+    write_report(traces[0], path, *traces[1:])
     output.result({"written": path})
     if not output.quiet:
         output.print(f"written: {path}\n")

@@ -10,10 +10,9 @@ _MOST_POINTS = 800  # of one rank
 _MOST_RANKS = 8  # as many as a legend holds
 
 
-def memory(trace: Trace, ranks: list[int], origin_ns: int) -> dict:
+def memory(trace: Trace, peaks: list[int], ranks: list[int], origin_ns: int) -> dict:
     """{"peaks" [all ranks] bytes, "series": [{rank, at_ms, bytes}]}, the series for at most 8 ranks: the one with the
     highest peak, and others evenly from `ranks`."""
-    peaks = [int(trace.rank(r).memory.peak.max(initial=0)) for r in trace.ranks]
     held = [r for r in ranks if len(trace.rank(r).memory.node)]
     chosen = []
     if held:

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from prismllm.analysis import Meetings, Operation, iteration_times, operations, usage, with_times
-from prismllm.report.units import duration, share, size
 from prismllm.trace import Trace
+from prismllm.units import duration, share, size
 
 
 @dataclass

@@ -9,8 +9,8 @@ import numpy as np
 from prismllm import _graph
 from prismllm.analysis import Meetings, iteration_bounds, split_waits
 from prismllm.analysis.operations import group_shape
-from prismllm.report.units import duration, size
 from prismllm.trace import Rank, Trace
+from prismllm.units import duration, size
 
 KINDS = ["compute", "issue", "transfer", "exposed communication", "waiting for peers"]
 _COMPUTE, _ISSUE, _TRANSFER, _EXPOSED, _WAITING = range(5)
@@ -133,7 +133,7 @@ def merge(spans: tuple[np.ndarray, ...], pixel: float) -> tuple[np.ndarray, ...]
 
 
 def timeline(trace: Trace, meetings: Meetings, ranks: list[int], iterations: list[int]) -> dict:
-    """What the page draws: {"ranks", "rows", "labels", "kinds", "iterations", "pixel_us", "merged", "drawn"}."""
+    """What the page draws: {"ranks", "rows", "kinds", "labels", "merged", "pixel", "iterations"}."""
     labels = Labels()
     rows = [_Rows(trace.rank(r), meetings, trace.world_size, labels) for r in ranks]
     bounds = [iteration_bounds(trace.rank(r)) for r in ranks]
@@ -155,7 +155,6 @@ def timeline(trace: Trace, meetings: Meetings, ranks: list[int], iterations: lis
         "kinds": KINDS,
         "labels": list(labels.index),
         "merged": merged,
-        "drawn": sum(len(spans[0]) for parts in drawn for spans in parts),
         "pixel": duration(max((end - begin) / columns for _, begin, end in windows) / 1e9),
         "iterations": [
             {"index": i, "length_ms": (end - begin) / 1e6, **_packed(parts)}

@@ -14,8 +14,8 @@ from prismllm.export.atomic import replacing
 from prismllm.report.memory import memory
 from prismllm.report.summary import Summary
 from prismllm.report.timeline import choose_iterations, choose_ranks, timeline
-from prismllm.report.units import duration, share, size
 from prismllm.trace import Trace, load
+from prismllm.units import duration, share, size
 
 
 def write_report(
@@ -66,7 +66,7 @@ def page_data(own: Summary, other: Summary | None = None) -> dict:
             **{name: _ms(getattr(own.usage, name)[shown]) for name in ("busy", "exposed", "waiting")},
         },
         "timeline": timeline(trace, own.meetings, ranks, iterations),
-        "memory": memory(trace, ranks, origin),
+        "memory": memory(trace, own.peaks, ranks, origin),
     }
     if other:
         data["other"] = {"iterations": _iteration_curve(other), **_difference(own, other)}

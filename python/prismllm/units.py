@@ -4,6 +4,7 @@ from __future__ import annotations
 
 
 def size(count: float) -> str:
+    """Bytes."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -12,10 +13,11 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three digits."""
+    """Four digits."""
     for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
-        if abs(seconds) * scale >= 0.9995:
-            return f"{seconds * scale:.3g} {unit}" if abs(seconds) * scale < 999.5 else f"{seconds * scale:.0f} {unit}"
+        if abs(seconds) * scale >= 0.99995:
+            value = seconds * scale
+            return f"{value:.4g} {unit}" if abs(value) < 9999.5 else f"{value:.0f} {unit}"
     return f"{seconds * 1e9:.0f} ns"
 
 

@@ -1,3 +1,0 @@
-from prismllm.cli import main
-
-main()
