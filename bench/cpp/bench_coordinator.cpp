@@ -99,8 +99,10 @@ int main() {
     const auto messages = statistics["messages"].get<double>();
     const auto line = [&](const std::string& name, double value, const char* unit, const char* limit,
                           const char* better) {
-      fmt::print("{{\"name\": \"coordinator: {}, {} ranks\", \"value\": {:.4g}, \"unit\": \"{}\", \"limit\": {}}}\n",
-                 name, ranks, value, unit, limit, better);
+      fmt::print(
+          "{{\"name\": \"coordinator: {}, {} ranks\", \"value\": {:.4g}, \"unit\": \"{}\", \"limit\": {}, "
+          "\"better\": \"{}\"}}\n",
+          name, ranks, value, unit, limit, better);
       std::fflush(stdout);
     };
     line("messages per second of its processor time", messages / cpu_s, "1/s", "100000", "higher");
