@@ -5,9 +5,8 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from common import batch, finish, mean_over_ranks, mlp, start
+from common import batch, finish, mlp, start, train
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
-from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 args = start(__doc__)
@@ -15,29 +14,21 @@ model = DistributedDataParallel(mlp(16, 2))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
 
-def train(steps):
-    losses = []
-    for step in steps:
-        x, y = batch(step, 16, 16)
-        optimizer.zero_grad()
-        loss = mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
-        losses.append(mean_over_ranks(loss))
-    return losses
+def steps(first):
+    return train(model, optimizer, (batch(step, 16, 16) for step in range(first, first + args.steps)))
 
 
 folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
 dist.broadcast_object_list(folder, src=0)
-losses = train(range(args.steps))
+losses = steps(0)
 weights, state = get_state_dict(model, optimizer)
 dcp.save({"model": weights, "optimizer": state}, checkpoint_id=folder[0])
-first = train(range(args.steps, 2 * args.steps))
+first = steps(args.steps)
 weights, state = get_state_dict(model, optimizer)
 saved = {"model": weights, "optimizer": state}
 dcp.load(saved, checkpoint_id=folder[0])
 set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
-assert train(range(args.steps, 2 * args.steps)) == first
+assert steps(args.steps) == first
 dist.barrier()
 if dist.get_rank() == 0:
     import shutil

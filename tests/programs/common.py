@@ -5,6 +5,7 @@ import json
 
 import torch
 import torch.distributed as dist
+from torch.nn.functional import mse_loss
 
 
 def start(description, options=lambda parser: None, steps=3):
@@ -31,6 +32,18 @@ def mean_over_ranks(loss):
     mean = loss.detach().double().clone()
     dist.all_reduce(mean)
     return mean.item() / dist.get_world_size()
+
+
+def train(model, optimizer, batches):
+    """The plain training loop; returns the mean loss over the ranks for each batch."""
+    losses = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        loss = mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(mean_over_ranks(loss))
+    return losses
 
 
 def batch(step, size, width, rank=None):

@@ -1,9 +1,8 @@
 """DDP with the bf16 compression hook: half-precision all-reduces whose futures are chained by then()."""
 
 import torch
-from common import batch, finish, mean_over_ranks, mlp, start
+from common import batch, finish, mlp, start, train
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 args = start(__doc__)
@@ -11,12 +10,4 @@ model = DistributedDataParallel(mlp(64, 4), bucket_cap_mb=0.01)
 model.register_comm_hook(None, bf16_compress_hook)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.002)
 
-losses = []
-for step in range(args.steps):
-    x, y = batch(step, 16, 64)
-    optimizer.zero_grad()
-    loss = mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(mean_over_ranks(loss))
-finish(losses)
+finish(train(model, optimizer, (batch(step, 16, 64) for step in range(args.steps))))

@@ -1,8 +1,9 @@
 """DistributedDataParallel with many small gradient buckets, parameter verification and a DistributedSampler."""
 
+import itertools
+
 import torch
-from common import batch, finish, mean_over_ranks, mlp, start
-from torch.nn.functional import mse_loss
+from common import batch, finish, mlp, start, train
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -13,11 +14,4 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 data = TensorDataset(*batch(0, 512, 64, rank=0))
 loader = DataLoader(data, batch_size=16, sampler=DistributedSampler(data, seed=3))
 
-losses = []
-for _, (x, y) in zip(range(args.steps), loader, strict=False):
-    optimizer.zero_grad()
-    loss = mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(mean_over_ranks(loss))
-finish(losses)
+finish(train(model, optimizer, itertools.islice(loader, args.steps)))

@@ -1,9 +1,8 @@
 """DDP with PowerSGD: callbacks of one all-reduce issue the next. Stock Gloo hangs with more than one bucket."""
 
 import torch
-from common import batch, finish, mean_over_ranks, mlp, start
+from common import batch, finish, mlp, start, train
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 args = start(__doc__, lambda p: p.add_argument("--bucket-mb", type=float, default=25.0), steps=5)
@@ -12,12 +11,4 @@ state = PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2, 
 model.register_comm_hook(state, powerSGD_hook)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 
-losses = []
-for step in range(args.steps):
-    x, y = batch(step, 16, 64)
-    optimizer.zero_grad()
-    loss = mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(mean_over_ranks(loss))
-finish(losses)
+finish(train(model, optimizer, (batch(step, 16, 64) for step in range(args.steps))))

@@ -2,23 +2,15 @@
 
 import torch
 import torch.distributed as dist
-from common import batch, finish, mean_over_ranks, mlp, start
+from common import batch, finish, mlp, start, train
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 args = start(__doc__)
 model = DistributedDataParallel(mlp(32, 3))
 optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.Adam, lr=0.01)
 
-losses = []
-for step in range(args.steps):
-    x, y = batch(step, 16, 32)
-    optimizer.zero_grad()
-    loss = mse_loss(model(x), y)
-    loss.backward()
-    optimizer.step()
-    losses.append(mean_over_ranks(loss))
+losses = train(model, optimizer, (batch(step, 16, 32) for step in range(args.steps)))
 optimizer.consolidate_state_dict(to=0)
 moments = None
 if dist.get_rank() == 0:

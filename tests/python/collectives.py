@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import torch
 import torch.distributed as dist
+import worlds
 
 DTYPES = [
     torch.float64,
@@ -196,6 +197,15 @@ def run_all(rank, world):
     for program in PROGRAMS:
         out.update(program(rank, world))
     return {name: [tensor.clone() for tensor in tensors] for name, tensors in out.items()}
+
+
+def job(rank, world, name="gloo"):
+    """A rank that does it all, with the backend `name`."""
+    worlds.file_init(name)
+    out = run_all(rank, world)
+    dist.barrier()  # Gloo's processes must not leave each other early
+    dist.destroy_process_group()
+    return out
 
 
 def differences(left, right):

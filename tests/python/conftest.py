@@ -21,6 +21,15 @@ def repository() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="session")
+def of_gloo():
+    """What every collective gives on 4 ranks of plain Gloo: [rank] -> {name: tensors}."""
+    import collectives
+    import worlds
+
+    return worlds.run_ranks(4, collectives.job)
+
+
 @pytest.fixture
 def run_prism(tmp_path):
     """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text."""

@@ -9,40 +9,20 @@ import worlds
 WORLD = 4
 
 
-def _plain(rank, world):
-    worlds.file_init("gloo")
-    out = collectives.run_all(rank, world)
-    dist.barrier()
-    dist.destroy_process_group()
-    return out
-
-
-def _captured(rank, world, name):
-    dist.init_process_group(name)
-    out = collectives.run_all(rank, world)
-    dist.destroy_process_group()
-    return out
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return worlds.run_ranks(WORLD, _plain)
-
-
 @pytest.mark.parametrize("slots", [1, 2, WORLD])
-def test_collectives_are_those_of_gloo(plain, slots):
-    answers, error = worlds.capture(WORLD, _captured, "gloo", slots=slots)
+def test_collectives_are_those_of_gloo(of_gloo, slots):
+    answers, error = worlds.capture(WORLD, collectives.job, "gloo", slots=slots)
     assert error is None
     for rank in range(WORLD):
-        assert collectives.differences(plain[rank], answers[rank]) == []
+        assert collectives.differences(of_gloo[rank], answers[rank]) == []
 
 
 @pytest.mark.parametrize("name", ["nccl", "prism", "cpu:gloo,cuda:nccl", None])
-def test_whatever_backend_the_program_names(plain, name):
-    answers, error = worlds.capture(WORLD, _captured, name)
+def test_whatever_backend_the_program_names(of_gloo, name):
+    answers, error = worlds.capture(WORLD, collectives.job, name)
     assert error is None
     for rank in range(WORLD):
-        assert collectives.differences(plain[rank], answers[rank]) == []
+        assert collectives.differences(of_gloo[rank], answers[rank]) == []
 
 
 def _averages(rank, world):
@@ -86,7 +66,7 @@ _alive = []
 
 
 def _ddp(rank, world, hook):
-    dist.init_process_group("gloo")
+    worlds.file_init("gloo")
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1)).double()
     ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.001)
@@ -119,24 +99,10 @@ def _ddp(rank, world, hook):
     return losses
 
 
-def _ddp_plain(rank, world, hook):
-    worlds_init, dist.init_process_group = dist.init_process_group, lambda name: None
-    try:
-        worlds_init(
-            "gloo",
-            init_method=f"file://{worlds.os.environ['PRISM_TEST_FOLDER']}/ddp",
-            rank=rank,
-            world_size=world,
-        )
-        return _ddp(rank, world, hook)
-    finally:
-        dist.init_process_group = worlds_init
-
-
 @pytest.mark.parametrize("hook", [None, "then"])
 @pytest.mark.parametrize("slots", [1, 2])
 def test_ddp_trains_as_with_gloo(hook, slots):
-    expected = worlds.run_ranks(2, _ddp_plain, hook)
+    expected = worlds.run_ranks(2, _ddp, hook)
     answers, error = worlds.capture(2, _ddp, hook, slots=slots)
     assert error is None
     for mine, plain in zip(answers, expected, strict=True):

@@ -9,55 +9,38 @@ import worlds
 WORLD = 4
 
 
-def _plain(rank, world):
-    worlds.file_init("gloo")
-    out = collectives.run_all(rank, world)
-    dist.barrier()
-    dist.destroy_process_group()
-    return out
-
-
 def _under_prism(rank, world, name="gloo"):
-    from prismllm import _c10d, takeover
+    from prismllm import takeover
 
     takeover.start_rank()
-    worlds.file_init(name)
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
-    assert isinstance(backend, _c10d.PrismBackend)
-    out = collectives.run_all(rank, world)
-    dist.barrier()
-    dist.destroy_process_group()
+    out = collectives.job(rank, world, name)
     takeover.finish_rank()
     return out
 
 
-@pytest.fixture(scope="module")
-def plain():
-    return worlds.run_ranks(WORLD, _plain)
-
-
 @pytest.mark.parametrize("name", ["gloo", "nccl", "prism", "cpu:gloo,cuda:nccl"])
-def test_collectives_are_those_of_gloo(plain, name):
+def test_collectives_are_those_of_gloo(of_gloo, name):
     answers = worlds.run_ranks(WORLD, _under_prism, name)
     for rank in range(WORLD):
-        assert collectives.differences(plain[rank], answers[rank]) == []
+        assert collectives.differences(of_gloo[rank], answers[rank]) == []
 
 
-def test_collectives_are_those_of_gloo_while_recorded(plain, tmp_path):
+def test_collectives_are_those_of_gloo_while_recorded(of_gloo, tmp_path):
     answers = worlds.run_ranks(WORLD, _under_prism, environment={"PRISM_RECORD": str(tmp_path)})
     for rank in range(WORLD):
-        assert collectives.differences(plain[rank], answers[rank]) == []
+        assert collectives.differences(of_gloo[rank], answers[rank]) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"rank-{rank}.prism" for rank in range(WORLD)]
 
 
 def _mirrors(rank, world):
     from datetime import timedelta
 
-    from prismllm import takeover
+    from prismllm import _c10d, takeover
 
     takeover.start_rank()
     worlds.file_init("gloo", timeout=timedelta(seconds=77))
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert isinstance(backend, _c10d.PrismBackend)
     before = backend._get_sequence_number_for_group()
     for _ in range(3):
         dist.all_reduce(torch.zeros(1))
