@@ -117,6 +117,27 @@ def test_powersgd_which_issues_and_waits_inside_callbacks_does_not_hang():
     assert once == again
 
 
+def _profiled(rank, world):
+    dist.init_process_group("gloo")
+    with torch.autograd.profiler.profile(record_shapes=True) as profile:
+        dist.all_reduce(torch.zeros(3, 5))
+        dist.all_gather([torch.zeros(2) for _ in range(world)], torch.zeros(2))
+        work = dist.isend(torch.zeros(7), 1 - rank), dist.irecv(torch.zeros(7), 1 - rank)
+        for one in work:
+            one.wait()
+    events = [event for event in profile.function_events if event.name.startswith("gloo:")]
+    assert all(event.is_async for event in events)
+    dist.barrier()
+    dist.destroy_process_group()
+    return sorted((event.name, event.input_shapes) for event in events)
+
+
+def test_a_profile_shows_what_it_shows_with_gloo():
+    answers, error = worlds.capture(2, _profiled)
+    assert error is None
+    assert answers == worlds.run_ranks(2, _profiled)
+
+
 def _shape_mismatch(rank, world):
     dist.init_process_group("gloo")
     dist.all_reduce(torch.zeros(4 + rank))

@@ -23,6 +23,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives  # slow imports: once here, instead of in each rank
 import torch.nn.parallel
 
+from prismllm.launch.environment import reserve_port
+
 FORK = multiprocessing.get_context("fork")
 PATIENCE_S = 60
 
@@ -53,13 +55,14 @@ def run_ranks(world_size, body, *args, environment=None, folder=None):
     processes = []
     with contextlib.ExitStack() as stack:
         folder = folder or stack.enter_context(tempfile.TemporaryDirectory())
+        port = stack.enter_context(reserve_port()).getsockname()[1]
         for rank in range(world_size):
             variables = {
                 "RANK": str(rank),
                 "WORLD_SIZE": str(world_size),
                 "LOCAL_RANK": str(rank),
                 "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": "29517",
+                "MASTER_PORT": str(port),
                 "PRISM_TEST_FOLDER": str(folder),
                 **(environment or {}),
             }

@@ -28,6 +28,34 @@ std::vector<c10::Device> devices_of(const std::vector<at::Tensor>& tensors) {
   return devices;
 }
 
+// What a profile of the real backend calls the operation: Gloo's and NCCL's short names, ours where they have none.
+std::string profiling_title(const GroupInfo& group, const Call& call) {
+  const bool nccl = group.backend == "nccl";
+  const auto title = [&]() -> std::string_view {
+    switch (call.op) {
+      case Op::kAllReduceCoalesced:
+        return nccl ? "allreduce_coalesced" : "all_reduce";
+      case Op::kAllGatherCoalesced:
+        return "all_gather";
+      case Op::kAllGatherIntoTensor:
+        return nccl ? "_all_gather_base" : "all_gather";
+      case Op::kAllGatherIntoTensorCoalesced:
+        return nccl ? "all_gather_into_tensor_coalesced" : "all_gather";
+      case Op::kReduceScatterTensor:
+        return nccl ? "_reduce_scatter_base" : "reduce_scatter";
+      case Op::kAllToAllSingle:
+        return "all_to_all";
+      case Op::kBarrier:
+        return nccl ? "all_reduce_barrier" : "barrier";
+      case Op::kRecv:
+        return call.type == c10d::OpType::RECVANYSOURCE ? "recvAnySource" : "recv";
+      default:
+        return name(call.op);
+    }
+  }();
+  return fmt::format("{}:{}", group.backend, title);
+}
+
 class BatchWork : public c10d::Work {
  public:
   explicit BatchWork(std::vector<c10::intrusive_ptr<CaptureWork>> works)
@@ -90,7 +118,8 @@ WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works) {
 
 CaptureWork::CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
                          std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout)
-    : Work(group->rank, call.type),
+    : Work(group->rank, call.type, profiling_title(*group, call).c_str(),
+           call.inputs.empty() ? call.outputs : call.inputs),
       group_(std::move(group)),
       op_(call.op),
       sequence_(sequence),
@@ -118,6 +147,7 @@ void CaptureWork::complete(const Outcome& outcome) {
   }
   blocks_.clear();
   record_transfer_done(comm_);
+  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
   {
     const std::lock_guard lock(mutex_);
     exception_ = failure;
