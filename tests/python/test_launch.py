@@ -124,6 +124,18 @@ if __name__ == "__main__":
     assert record(2, path) == ["4950", "4950"]
 
 
+def test_ranks_may_initialise_cuda_and_have_their_own_variables(program, record, monkeypatch):
+    """Optimizers ask for accelerators at every step; had the zygote's asked the driver, no rank could use one."""
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    path = program("""
+import os, torch
+names = "PYTORCH_NVML_BASED_CUDA_CHECK", "CUDA_VISIBLE_DEVICES"
+print(torch.cuda._is_in_bad_fork(), [os.environ.get(name) for name in names])
+""")
+    assert record(1, path) == ["False [None, '3,1']"]
+
+
 def test_random_generators_start_as_in_a_fresh_process(program, record):
     text = """
 import random, numpy, torch

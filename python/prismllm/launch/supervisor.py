@@ -179,6 +179,5 @@ def _package_root() -> str:
 
 
 def _zygote_environment() -> dict[str, str]:
-    # One OpenMP thread: a parent whose OpenMP pool has threads hangs its forked children. NVML: asking whether CUDA is
-    # there must not initialise it before the fork.
-    return {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+    # One OpenMP thread: a parent whose OpenMP pool has threads hangs its forked children.
+    return {"OMP_NUM_THREADS": "1"}

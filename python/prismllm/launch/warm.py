@@ -43,6 +43,23 @@ def accelerator_visible() -> bool:
     return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/kfd")
 
 
+@contextlib.contextmanager
+def driver_unasked():
+    """While it lasts, torch.cuda.is_available() (which optimizers ask as well) looks through NVML in the place of the
+    driver: asking that initialises CUDA, and a process that is forked then cannot use it."""
+    before = dict(os.environ)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+    if not accelerator_visible():
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # where NVML finds nothing, torch would ask the driver after all
+    try:
+        yield
+    finally:
+        for name in ("PYTORCH_NVML_BASED_CUDA_CHECK", "CUDA_VISIBLE_DEVICES"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
 def warm_torch() -> None:
     """Imports torch and what it imports lazily, and takes one optimizer step."""
     import torch

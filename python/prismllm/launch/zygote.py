@@ -21,7 +21,7 @@ from prismllm.launch.environment import rank_environment, reserve_port
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
 from prismllm.launch.rank import become_child, run_rank
-from prismllm.launch.warm import NotSingleThreaded, preload, settle, warm_torch
+from prismllm.launch.warm import NotSingleThreaded, driver_unasked, preload, settle, warm_torch
 
 _UNWIND_S = 2.0  # after the first failure: for ranks to show where they were, and for SIGTERM to be handled
 _COORDINATOR_S = 10.0  # for the coordinator to end after the last rank
@@ -166,11 +166,12 @@ def main() -> None:
     begin = time.monotonic()
     gc.disable()  # a collection before the fork leaves holes whose pages the children then copy
     try:
-        warm_torch()
-        if len(thread_names()) > 1:
-            raise NotSingleThreaded("torch")
-        takeover.install(options.route)
-        preloaded = preload(options.program, frozenset(skip))
+        with driver_unasked():
+            warm_torch()
+            if len(thread_names()) > 1:
+                raise NotSingleThreaded("torch")
+            takeover.install(options.route)
+            preloaded = preload(options.program, frozenset(skip))
     except NotSingleThreaded as reason:
         if reason.module in ("torch", *skip):
             raise
