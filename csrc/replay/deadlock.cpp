@@ -30,7 +30,7 @@ Error Engine::explain_deadlock() const {
   std::string text = "replay cannot go on:";
   int stuck = 0;
   for (int rank = 0; rank < graph.world_size(); ++rank) {
-    const RankPlan& plan = job_.ranks[static_cast<std::size_t>(rank)];
+    const RankPlan& plan = job_.ranks[rank];
     if (plan.cls < 0) continue;
     const ClassView& view = job_.view(rank);
     for (std::size_t l = 0; l < view.lane_name.size(); ++l) {

@@ -51,8 +51,8 @@ Result<Durations> Durations::make(const Job& job, const std::vector<SpanEdit>& e
     if (edit.node && !edit.rank) return bad("a node is counted within a rank: give the rank");
     bool matched = false;
     for (int rank = 0; rank < graph.world_size(); ++rank) {
-      if (job.ranks[static_cast<std::size_t>(rank)].cls < 0 || (edit.rank && *edit.rank != rank)) continue;
-      auto& own = durations.edited_[static_cast<std::size_t>(rank)];
+      if (job.ranks[rank].cls < 0 || (edit.rank && *edit.rank != rank)) continue;
+      auto& own = durations.edited_[rank];
       auto recorded = graph.timing(rank).duration_ns;
       for (std::uint32_t node = 0; node < recorded.size(); ++node) {
         if (!matches(edit, graph, rank, node)) continue;

@@ -14,7 +14,7 @@ class Durations {
  public:
   static Result<Durations> make(const Job& job, const std::vector<SpanEdit>& edits);
   std::span<const std::int64_t> operator[](int rank) const {
-    const auto& edited = edited_[static_cast<std::size_t>(rank)];
+    const auto& edited = edited_[rank];
     return edited.empty() ? graph_->timing(rank).duration_ns : std::span<const std::int64_t>(edited);
   }
 

@@ -41,8 +41,8 @@ void Engine::start_lanes() {
   std::vector<std::int64_t> first(job_.ranks.size(), INT64_MAX);  // of each rank
   for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
     if (job_.ranks[r].cls < 0) continue;
-    for (std::uint32_t node : job_.classes[static_cast<std::size_t>(job_.ranks[r].cls)].lane_first)
-      if (node != kNone) first[r] = std::min(first[r], job_.timing(static_cast<int>(r)).start_ns[node]);
+    for (std::uint32_t node : job_.classes[job_.ranks[r].cls].lane_first)
+      if (node != kNone) first[r] = std::min(first[r], job_.timing(r).start_ns[node]);
   }
   std::int64_t job_start = *std::min_element(first.begin(), first.end());
   for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
@@ -65,7 +65,7 @@ void Engine::start_lanes() {
 }
 
 std::int64_t Engine::end_of(int rank, std::uint32_t node) const {
-  const auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  const auto& timeline = timelines[rank];
   return timeline.start_ns[node] == kUnset || timeline.duration_ns[node] < 0
              ? kUnset
              : timeline.start_ns[node] + timeline.duration_ns[node];
@@ -78,7 +78,7 @@ std::int64_t Engine::wake_up_ns(int rank, std::uint32_t node) const {
   TimingView timing = job_.timing(rank);
   std::int64_t last = timing.start_ns[node];
   const ClassView& view = job_.view(rank);
-  std::uint32_t base = job_.ranks[static_cast<std::size_t>(rank)].entry_base;
+  std::uint32_t base = job_.ranks[rank].entry_base;
   for (std::uint32_t source : job_.plan(rank).in[node]) {
     bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
     last = std::max(last, transfer ? service_.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
@@ -100,8 +100,8 @@ void Engine::advance(int rank, std::uint32_t index) {
   const ClassView& view = job_.view(rank);
   const ClassPlan& plan = job_.plan(rank);
   auto durations = durations_[rank];
-  auto& timeline = timelines[static_cast<std::size_t>(rank)];
-  Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+  auto& timeline = timelines[rank];
+  Lane& lane = lanes_[job_.ranks[rank].lane_base + index];
   while (lane.node != kNone) {
     std::uint32_t node = lane.node;
     std::int64_t ready = lane.free_ns;
@@ -129,9 +129,9 @@ void Engine::advance(int rank, std::uint32_t index) {
 }
 
 void Engine::end_node(int rank, std::uint32_t index, std::uint32_t node, std::int64_t at_ns) {
-  auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  auto& timeline = timelines[rank];
   timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
-  Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+  Lane& lane = lanes_[job_.ranks[rank].lane_base + index];
   lane.free_ns = at_ns;
   lane.node = job_.plan(rank).next_on_lane[node];
   source_ended(rank, node);
@@ -141,13 +141,13 @@ void Engine::source_ended(int rank, std::uint32_t node) {
   const ClassView& view = job_.view(rank);
   for (std::uint32_t target : job_.plan(rank).out[node]) {
     std::uint16_t index = view.node_lane[target];
-    Lane& lane = lanes_[job_.ranks[static_cast<std::size_t>(rank)].lane_base + index];
+    Lane& lane = lanes_[job_.ranks[rank].lane_base + index];
     if (lane.node == target && lane.blocked_on > 0 && --lane.blocked_on == 0) resumed_.push_back(index);
   }
 }
 
 void Engine::issued(int rank, std::uint32_t index, std::int64_t at_ns) {
-  const RankPlan& plan = job_.ranks[static_cast<std::size_t>(rank)];
+  const RankPlan& plan = job_.ranks[rank];
   const ClassView& view = job_.view(rank);
   std::uint32_t node = lanes_[plan.lane_base + index].node;
   end_node(rank, index, node, at_ns);

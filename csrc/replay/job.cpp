@@ -29,7 +29,7 @@ ClassPlan plan_class(const ClassView& view) {
   std::vector<std::uint32_t> last(view.lane_name.size(), kNone);
   for (std::uint32_t node = 0; node < nodes; ++node) {
     if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kTransfer) {
-      plan.transfer_of_comm[static_cast<std::size_t>(view.node_comm[node])] = node;
+      plan.transfer_of_comm[view.node_comm[node]] = node;
       continue;
     }
     std::uint16_t lane = view.node_lane[node];
@@ -200,7 +200,7 @@ Result<Job> prepare(const ExecutionGraph& graph) {
     if (plan.cls < 0) continue;
     entries += job.view(rank).comm_op.size();
     lanes += job.view(rank).lane_name.size();
-    queues += job.classes[static_cast<std::size_t>(plan.cls)].queues;
+    queues += job.classes[plan.cls].queues;
   }
   if (std::max({entries, lanes, queues}) >= kNeverIssued)
     return Error{ErrorCode::kInvalidInput,

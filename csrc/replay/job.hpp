@@ -62,8 +62,8 @@ struct Job {
   std::vector<ClassView> views;     // [classes]
   std::vector<TimingView> timings;  // [world size]
 
-  const ClassView& view(int rank) const { return views[static_cast<std::size_t>(ranks[rank].cls)]; }
-  TimingView timing(int rank) const { return timings[static_cast<std::size_t>(rank)]; }
+  const ClassView& view(int rank) const { return views[ranks[rank].cls]; }
+  TimingView timing(int rank) const { return timings[rank]; }
   const ClassPlan& plan(int rank) const { return classes[ranks[rank].cls]; }
   std::uint32_t comm_of(std::uint32_t entry) const { return entry - ranks[entry_rank[entry]].entry_base; }
   Op op(std::uint32_t entry) const { return static_cast<Op>(view(entry_rank[entry]).comm_op[comm_of(entry)]); }

@@ -21,7 +21,7 @@ py::tuple timeline(const py::object& self, int rank) {
   if (rank < 0 || static_cast<std::size_t>(rank) >= report.timelines.size())
     throw py::index_error("rank " + std::to_string(rank) + "; accepted: 0 to " +
                           std::to_string(report.timelines.size() - 1));
-  const auto& times = report.timelines[static_cast<std::size_t>(rank)];
+  const auto& times = report.timelines[rank];
   return py::make_tuple(column(times.start_ns, self), column(times.duration_ns, self));
 }
 

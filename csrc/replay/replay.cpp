@@ -2,10 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "graph/builder.hpp"
 #include "replay/report.hpp"
 
 namespace prism {
+namespace {
+
+// Whether no moment of the replay lies beyond 2^63 ns, whatever waits for what: a file may say anything of its times.
+bool times_fit(const engine::Job& job, const engine::Durations& durations, const engine::ServiceTimes& service) {
+  double latest_start = 0, sum = 0;
+  for (int rank = 0; rank < job.graph->world_size(); ++rank) {
+    if (job.ranks[rank].cls < 0) continue;
+    for (const auto start : job.timing(rank).start_ns)
+      latest_start = std::max(latest_start, static_cast<double>(start));
+    for (const auto duration : durations[rank]) sum += static_cast<double>(duration);
+  }
+  for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
+  return latest_start + sum < 9e18;
+}
+
+}  // namespace
 
 Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options) {
   if (!(options.links.bytes_per_second > 0) || options.links.latency_ns < 0)
@@ -24,6 +42,8 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
   engine::ServiceTimes service = engine::service_times(job, options.links);
+  if (!times_fit(job, durations, service))
+    return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
   engine::Engine execution(job, durations, service);
   PRISM_RETURN_IF_ERROR(execution.run());
   ReplayReport report = engine::make_report(job, std::move(execution));
@@ -41,7 +61,9 @@ Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& 
                         .metadata_json = graph.metadata_json()});
   for (const ReplayReport::Rank& rank : report.ranks) {
     PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(graph, rank.rank));
-    const auto& timeline = report.timelines[static_cast<std::size_t>(rank.rank)];
+    const auto& timeline = report.timelines[rank.rank];
+    if (timeline.start_ns.size() != record.nodes.size())
+      return Error{ErrorCode::kInvalidInput, fmt::format("rank {}: the replay is one of another graph", rank.rank)};
     for (std::size_t node = 0; node < record.nodes.size(); ++node) {
       record.nodes[node].start_ns = timeline.start_ns[node];
       record.nodes[node].duration_ns = timeline.duration_ns[node];

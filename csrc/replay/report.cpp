@@ -17,7 +17,7 @@ std::int64_t end_of(const Timeline& timeline, std::uint32_t node) {
 ReplayReport::Rank rank_report(const Job& job, const Engine& engine, int rank) {
   const ClassView& view = job.view(rank);
   const ClassPlan& plan = job.plan(rank);
-  const Timeline& timeline = engine.timelines[static_cast<std::size_t>(rank)];
+  const Timeline& timeline = engine.timelines[rank];
   ReplayReport::Rank report{.rank = rank};
   for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
     auto kind = static_cast<NodeKind>(view.node_kind[node]);
@@ -31,8 +31,7 @@ ReplayReport::Rank rank_report(const Job& job, const Engine& engine, int rank) {
         last = source;
     std::int64_t waiting = 0;
     if (last != kNone) {
-      std::uint32_t entry =
-          job.ranks[static_cast<std::size_t>(rank)].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
+      std::uint32_t entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
       waiting = std::clamp<std::int64_t>(engine.transfer_start_ns[entry] - timeline.start_ns[node], 0,
                                          timeline.duration_ns[node]);
     }
@@ -77,7 +76,7 @@ std::optional<std::int64_t> end_of_last(const ClassView& view, const ClassPlan& 
 
 std::vector<std::int64_t> iteration_times(const Job& job, const Engine& engine, int rank) {
   const ClassView& view = job.view(rank);
-  const Timeline& timeline = engine.timelines[static_cast<std::size_t>(rank)];
+  const Timeline& timeline = engine.timelines[rank];
   std::vector<std::int64_t> times;
   if (view.mark_node.empty()) return times;
   for (std::size_t i = 0; i + 1 < view.mark_node.size(); ++i)
@@ -95,9 +94,9 @@ ReplayReport make_report(const Job& job, Engine engine) {
   std::int64_t job_end = 0;
   std::size_t unmarked = 0, common = SIZE_MAX;
   for (int rank = 0; rank < job.graph->world_size(); ++rank) {
-    if (job.ranks[static_cast<std::size_t>(rank)].cls < 0) continue;
+    if (job.ranks[rank].cls < 0) continue;
     report.ranks.push_back(rank_report(job, engine, rank));
-    const Timeline& timeline = engine.timelines[static_cast<std::size_t>(rank)];
+    const Timeline& timeline = engine.timelines[rank];
     for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
       job_end = std::max(job_end, end_of(timeline, node));
     auto own = iteration_times(job, engine, rank);

@@ -217,7 +217,7 @@ ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
                   static_cast<double>(links.latency_ns) * 1e-9, links.bytes_per_second));
   times.duration_ns.resize(job.entries);
   for (std::uint32_t entry = 0; entry < job.entries; ++entry)
-    times.duration_ns[entry] = std::llround(closed_form_ns(job, entry, links));
+    times.duration_ns[entry] = std::llround(std::min(closed_form_ns(job, entry, links), 9e18));
   return times;
 }
 

@@ -5,12 +5,11 @@ namespace prism::engine {
 
 Engine::Queue& Engine::queue_of(std::uint32_t entry) {
   int rank = job_.entry_rank[entry];
-  return queues_[job_.ranks[static_cast<std::size_t>(rank)].queue_base +
-                 job_.view(rank).comm_group[job_.comm_of(entry)]];
+  return queues_[job_.ranks[rank].queue_base + job_.view(rank).comm_group[job_.comm_of(entry)]];
 }
 
 void Engine::enqueue(std::uint32_t entry, std::int64_t at_ns) {
-  auto& timeline = timelines[static_cast<std::size_t>(job_.entry_rank[entry])];
+  auto& timeline = timelines[job_.entry_rank[entry]];
   std::uint32_t node = job_.transfer_node(entry);
   if (timeline.start_ns[node] != kUnset) return;  // a second edge from an issue
   timeline.start_ns[node] = at_ns;
@@ -73,7 +72,7 @@ void Engine::join_tree(const Collective& collective, std::uint32_t member, std::
 void Engine::post_message(std::uint32_t entry, std::int64_t at_ns) {
   taken_up_ns_[entry] = at_ns;
   int peer = job_.peer(entry);
-  if (peer >= 0 && job_.ranks[static_cast<std::size_t>(peer)].cls < 0) return start_transfer(entry, at_ns);
+  if (peer >= 0 && job_.ranks[peer].cls < 0) return start_transfer(entry, at_ns);
   Mailbox& mailbox = mailboxes_[job_.meets[entry]];
   bool sends = job_.op(entry) == Op::kSend;
   Message message{entry, sends ? job_.entry_rank[entry] : peer};
@@ -91,7 +90,7 @@ void Engine::start_transfer(std::uint32_t entry, std::int64_t at_ns) {
 void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
   int rank = job_.entry_rank[entry];
   std::uint32_t node = job_.transfer_node(entry);
-  auto& timeline = timelines[static_cast<std::size_t>(rank)];
+  auto& timeline = timelines[rank];
   timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
   source_ended(rank, node);
   if (is_point_to_point(job_.op(entry))) return;

@@ -248,3 +248,21 @@ TEST_CASE("a partly recorded job with more parts of collectives than can be numb
   CHECK(report.error().code == ErrorCode::kInvalidInput);
   CHECK(report.error().message.find("32768 collectives of 131072 members") != std::string::npos);
 }
+
+TEST_CASE("times that add up to more than the clock can show are refused") {
+  const std::int64_t century = 3'155'760'000'000 * ms;
+  Program spans(1);
+  for (int i = 0; i < 2; ++i) spans[0].compute(century / 2);
+  CHECK(replay_of(spans.graph()).critical_path_ns == century);
+  CHECK(replay(spans.graph(), {.edits = {{.scale = 4}}}).error().code == ErrorCode::kInvalidInput);
+  Program bytes(4);
+  for (int r = 0; r < 4; ++r) bytes[r].blocking({.bytes = std::int64_t{1} << 62});
+  auto untimed = replay(bytes.graph(false));
+  REQUIRE_FALSE(untimed.ok());
+  CHECK(untimed.error().message == "the times of the graph add up to more than 2^63 ns");
+}
+
+TEST_CASE("times of another graph's replay are refused") {
+  const ExecutionGraph short_loop = loop(1, true, 0).graph(), long_loop = loop(2, true, 0).graph();
+  CHECK(retimed(long_loop, replay_of(short_loop)).error().code == ErrorCode::kInvalidInput);
+}
