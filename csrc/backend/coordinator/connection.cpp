@@ -1,7 +1,5 @@
 #include "backend/coordinator/connection.hpp"
 
-#include <sys/socket.h>
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,9 +13,8 @@ constexpr int kReadsInARow = 8;  // then others have their turn
 }  // namespace
 
 Connection::Connection(Socket socket, Handlers handlers) : socket_(std::move(socket)), handlers_(std::move(handlers)) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  if (getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0) pid_ = peer.pid;
+  socklen_t length = sizeof peer_;
+  getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
 }
 
 void Connection::start() { wait_readable(); }

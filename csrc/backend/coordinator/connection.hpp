@@ -1,5 +1,8 @@
 // A rank's socket as the loop sees it: frames come in, bytes to send collect in out() until flush(). Loop thread only.
 #pragma once
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <boost/asio/local/stream_protocol.hpp>
 #include <functional>
 #include <memory>
@@ -26,7 +29,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
   bool is_open() const { return socket_.is_open(); }
   int fd() { return socket_.native_handle(); }
-  int pid() const { return pid_; }  // of the process at the other end; 0: not known here
+  // Of the process at the other end.
+  int pid() const { return peer_.pid; }  // 0: not known here
+  bool is_of_this_user() const { return peer_.uid == getuid(); }
 
   int rank = -1;  // once it has said who it is
   std::size_t frame_limit = wire::kMaxHelloBytes;
@@ -39,7 +44,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Socket socket_;
   Handlers handlers_;
-  int pid_ = 0;
+  ucred peer_{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
   wire::Buffer partial_, out_;  // the beginning of a frame; what is still to be sent
   std::size_t sent_ = 0;
   bool waits_writable_ = false;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,16 +54,9 @@ Coordinator::Impl::~Impl() {
 
 Result<void> Coordinator::Impl::listen() {
   const auto& name = options_.address;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.empty() || name.size() >= sizeof address.sun_path)
-    return Error{ErrorCode::kInvalidInput, fmt::format("the address '{}' has {} characters; accepted: 1 to {}", name,
-                                                       name.size(), sizeof address.sun_path - 1)};
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  PRISM_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd.get() < 0 || bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0)
+  if (fd.get() < 0 || bind(fd.get(), address.get(), address.length) != 0 || ::listen(fd.get(), kBacklog) != 0)
     return Error{ErrorCode::kIo, fmt::format("listening at '{}': {}", name, std::strerror(errno))};
   acceptor_.assign(boost::asio::local::stream_protocol(), fd.release());
   return {};
@@ -119,15 +111,11 @@ void Coordinator::Impl::accept() {
     if (error && error != boost::asio::error::connection_aborted)
       return fail_from_loop({ErrorCode::kIo, "accepting a rank: " + error.message()});
     if (!error) {
-      ucred peer{};
-      socklen_t length = sizeof peer;
-      const bool ours =
-          getsockopt(socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
-      if (ours) {
-        auto connection = std::make_shared<Connection>(
-            std::move(socket),
-            Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
-                                 [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
+      auto connection = std::make_shared<Connection>(
+          std::move(socket),
+          Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
+                               [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
+      if (connection->is_of_this_user()) {
         strangers_.insert(connection);
         connection->start();
       }

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,22 +16,27 @@ void UniqueFd::reset() {
   if (fd_ >= 0) close(std::exchange(fd_, -1));
 }
 
-Result<UniqueFd> connect_to(const std::string& name, Deadline deadline) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (name.empty() || name.size() >= sizeof address.sun_path)
+Result<AbstractAddress> abstract_address(const std::string& name) {
+  AbstractAddress result;
+  auto& path = result.address.sun_path;
+  if (name.empty() || name.size() >= sizeof path)
     return Error{ErrorCode::kInvalidInput, fmt::format("the coordinator's address '{}' has {} characters; accepted: 1 "
                                                        "to {}",
-                                                       name, name.size(), sizeof address.sun_path - 1)};
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+                                                       name, name.size(), sizeof path - 1)};
+  result.address.sun_family = AF_UNIX;
+  std::memcpy(path + 1, name.data(), name.size());  // behind a zero: a name that is no file
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+Result<UniqueFd> connect_to(const std::string& name, Deadline deadline) {
+  PRISM_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
   auto pause = std::chrono::milliseconds(1);
   while (true) {
     // Not blocking while it connects: where the listener's queue is full, connect() would wait without a limit.
     UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd.get() < 0) return Error{ErrorCode::kIo, fmt::format("socket: {}", std::strerror(errno))};
-    if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0 && fcntl(fd.get(), F_SETFL, 0) == 0)
-      return fd;
+    if (connect(fd.get(), address.get(), address.length) == 0 && fcntl(fd.get(), F_SETFL, 0) == 0) return fd;
     // A listener that is not there yet, or whose queue of a thousand starting ranks is full for the moment.
     const bool may_come = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
     if (!may_come || deadline.passed())

@@ -1,5 +1,8 @@
 // Abstract Unix stream sockets, as far as a rank needs them: no file, so nothing to leave behind.
 #pragma once
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include <chrono>
 #include <cstdint>
 #include <span>
@@ -28,6 +31,13 @@ class UniqueFd {
  private:
   int fd_;
 };
+
+struct AbstractAddress {
+  sockaddr_un address{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+Result<AbstractAddress> abstract_address(const std::string& name);
 
 // Connects to the abstract socket `name`; tries again until `deadline` while nobody listens there.
 Result<UniqueFd> connect_to(const std::string& name, Deadline deadline);

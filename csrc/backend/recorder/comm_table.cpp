@@ -19,7 +19,7 @@ CommId CommTable::add(const CommInfo& info) {
                                                 : next_collective_[info.group]++;
   const std::vector<std::int32_t>& members = groups_[info.group].members;
   bool root = is_rooted(info.op) && info.peer >= 0 && static_cast<std::size_t>(info.peer) < members.size() &&
-              members[static_cast<std::size_t>(info.peer)] == rank_;
+              members[info.peer] == rank_;
   entries_.push_back({{.op = info.op,
                        .dtype = info.dtype,
                        .reduce_op = info.reduce_op,
@@ -37,7 +37,7 @@ CommId CommTable::add(const CommInfo& info) {
 void CommTable::done(CommId comm, std::int64_t at_ns) {
   std::scoped_lock lock(mutex_);
   if (comm < 0 || static_cast<std::size_t>(comm) >= entries_.size()) return;
-  Entry& entry = entries_[static_cast<std::size_t>(comm)];
+  Entry& entry = entries_[comm];
   if (entry.done_ns == kNotDone) entry.done_ns = at_ns;
 }
 

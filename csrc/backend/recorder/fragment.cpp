@@ -31,8 +31,7 @@ namespace {
 std::vector<std::int64_t> latest_ends(const std::vector<std::unique_ptr<Lane>>& lanes, std::size_t comms) {
   std::vector<std::int64_t> latest(comms, INT64_MAX);
   auto limit = [&](CommId comm, std::int64_t at) {
-    if (comm >= 0 && static_cast<std::size_t>(comm) < comms)
-      latest[static_cast<std::size_t>(comm)] = std::min(latest[static_cast<std::size_t>(comm)], at);
+    if (comm >= 0 && static_cast<std::size_t>(comm) < comms) latest[comm] = std::min(latest[comm], at);
   };
   for (const auto& lane : lanes) {
     for (std::size_t i = 0; i < lane->waited.size(); ++i)
@@ -63,10 +62,10 @@ RankRecord Recorder::Impl::record() const {
   std::vector<std::int32_t> comm_number(entries.size(), -1);
   const auto number = [&](CommId comm) -> CommId {
     if (comm < 0 || static_cast<std::size_t>(comm) >= entries.size()) return kNoComm;
-    auto& known = comm_number[static_cast<std::size_t>(comm)];
+    auto& known = comm_number[comm];
     if (known < 0) {
       known = static_cast<std::int32_t>(record.comms.size());
-      record.comms.push_back(entries[static_cast<std::size_t>(comm)].comm);
+      record.comms.push_back(entries[comm].comm);
     }
     return known;
   };
@@ -118,7 +117,7 @@ RankRecord Recorder::Impl::record() const {
   }
   auto connect = [&](std::size_t lane, const Lane::Link& link) {
     if (link.comm >= 0 && static_cast<std::size_t>(link.comm) < entries.size())
-      record.edges.push_back({transfer_node[static_cast<std::size_t>(link.comm)], node_of[lane][link.event]});
+      record.edges.push_back({transfer_node[link.comm], node_of[lane][link.event]});
   };
   for (std::size_t l = 0; l < lanes.size(); ++l) {
     for (std::size_t i = 0; i < lanes[l]->waited.size(); ++i) connect(l, lanes[l]->waited[i]);

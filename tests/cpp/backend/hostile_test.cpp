@@ -1,6 +1,5 @@
 // What comes from a socket is not trusted: bad bytes are an error with the rank's number, never a crash.
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <random>
@@ -176,12 +175,9 @@ TEST_CASE("a client that finds no coordinator says so") {
 
 TEST_CASE("a coordinator whose queue is full and that takes nobody is waited for up to the deadline") {
   const auto name = fresh_address();
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto address = abstract_address(name).value();
   UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(bind(listener.get(), address.get(), address.length) == 0);
   REQUIRE(listen(listener.get(), 0) == 0);
   std::vector<UniqueFd> queued;
   auto next = connect_to(name, Deadline::after(std::chrono::milliseconds(20)));
