@@ -78,6 +78,45 @@ def test_a_killed_zygote_ends_the_run(waiting, tmp_path):
     everything_gone(waiting, pids, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("number", "report"),
+    [
+        (signal.SIGTERM, "the zygote was ended by SIGTERM"),
+        (signal.SIGINT, "the zygote was killed by SIGINT"),
+        (signal.SIGSTOP, "the zygote was stopped by a signal"),
+    ],
+)
+def test_a_signal_to_the_zygote_ends_the_run_and_is_named(waiting, tmp_path, number, report):
+    pids = waiting.everyone()
+    os.kill(waiting.zygote(), number)
+    assert waiting.end() == 4
+    assert waiting.error_text().startswith(f"prism: {report}\n(logs of all ranks")
+    everything_gone(waiting, pids, tmp_path)
+
+
+def test_a_signal_that_the_command_was_started_to_ignore_is_ignored(tmp_path):
+    """As nohup and shells do it. SIGTERM ends it then."""
+    run = start(tmp_path, ROUTES["record"], WAITING.replace("MORE", ""),
+                preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)])  # fmt: skip
+    run.wait_for(" ready", 2)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(run.pid, number)
+    assert run.end() == 143
+
+
+def test_the_second_ctrl_c_ends_a_run_whose_output_nobody_reads_any_more(tmp_path):
+    run = start(tmp_path, ["record", "-n", 1], "while True: print('x' * 1000)")
+    run.wait_for("x")
+    pids = run.everyone()
+    for _ in range(2):
+        os.kill(run.pid, signal.SIGINT)
+        with open(f"/proc/{run.pid}/status") as status:
+            while any(line.startswith("ShdPnd") and int(line.split()[1], 16) & 2 for line in status.readlines()):
+                status.seek(0)
+    assert run.end() == 130
+    run.assert_gone(pids)
+
+
 def test_killing_the_command_itself_leaves_nobody(waiting, tmp_path):
     pids = waiting.everyone()
     os.kill(waiting.pid, signal.SIGKILL)

@@ -26,11 +26,15 @@ def deliver(stream: TextIO, text: str) -> OSError | None:
         stream.write(text)
         stream.flush()
     except OSError as reason:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        os.close(null)
+        lead_nowhere(stream)
         return reason
     return None
+
+
+def lead_nowhere(stream: TextIO) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 class LogFollower:

@@ -83,6 +83,14 @@ def kill_below(root: int, spare: frozenset[int] = frozenset(), deadline_s: float
     return []
 
 
+def is_stopped(child: int) -> bool:
+    """Whether a child of the caller has been stopped and not continued."""
+    try:
+        return os.waitid(os.P_PID, child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # has ended
+        return False
+
+
 def describe_status(status: int) -> str:
     """A wait status in words."""
     if os.WIFSTOPPED(status):

@@ -49,6 +49,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     """Runs the program; returns the exit code of the process, which must end right after with os._exit."""
     os.environ.update(options.environment)
     os.environ.update(environment)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     reseed()
     if (threads := options.environment.get("OMP_NUM_THREADS", "1").partition(",")[0]).isdigit() and int(threads) > 1:
         import torch

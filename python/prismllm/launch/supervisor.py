@@ -17,13 +17,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from prismllm.launch.logs import LogFollower
+from prismllm.launch.logs import LogFollower, lead_nowhere
 from prismllm.launch.options import LaunchOptions, RunFolder, read_status
 from prismllm.launch.outcome import Exit, LaunchError, first_cause, last_words
-from prismllm.launch.processes import become_subreaper, descendants, describe_status, kill_below
+from prismllm.launch.processes import become_subreaper, descendants, describe_status, is_stopped, kill_below
 
 _STOP_S = 8.0  # for the zygote to end its ranks, before everything is killed from here
-_BOOT = """import sys
+_STOPPED_S = 2.0  # a zygote that somebody has stopped gets to be continued
+_BOOT = """import signal, sys
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.path[:] = [path for path in sys.path if path]
 sys.path += [path for path in sys.argv[4:5] if path not in sys.path]
 """
@@ -70,13 +73,13 @@ def _raise_limits(world_size: int) -> None:
 
 class _Run:
     def __init__(self, options, folder, on_event, show_output, out, stack):
-        self.options, self.folder, self.on_event = options, folder, on_event
+        self.options, self.folder, self.on_event, self.out = options, folder, on_event, out
         self.exits: list[Exit] = []
         self.outcome = LaunchResult()
         self.failure: LaunchError | None = None
         self.ended = False
         self.interrupted = 0
-        self.kill_at = float("inf")
+        self.kill_at = self.stopped_at = float("inf")
         self.begin = 0.0
         become_subreaper()
         spare = frozenset(descendants(os.getpid()))
@@ -110,7 +113,10 @@ class _Run:
     def interrupt(self, number: int, _frame) -> None:
         again = self.interrupted != 0
         self.interrupted = self.interrupted or number
-        self.kill_at = min(self.kill_at, time.monotonic() + (0 if again else _STOP_S))
+        # Importing, the zygote hears nothing and has no ranks.
+        self.kill_at = min(self.kill_at, time.monotonic() + (_STOP_S if self.begin and not again else 0))
+        if again:
+            lead_nowhere(self.out or sys.stdout)  # where a reader may have stopped to read
         with contextlib.suppress(OSError):
             self.control.shutdown(socket.SHUT_WR)
 
@@ -119,10 +125,20 @@ class _Run:
             for key, _ in self.selector.select(1.0):
                 with contextlib.suppress(BlockingIOError):
                     key.data()
+            self.watch_stopped()
         if self.zygote.poll() is not None:
             with contextlib.suppress(BlockingIOError, KeyError):
                 while self.read_events():
                     pass
+
+    def watch_stopped(self) -> None:
+        if not is_stopped(self.zygote.pid):
+            self.stopped_at = float("inf")
+            return
+        self.stopped_at = min(self.stopped_at, time.monotonic())
+        if time.monotonic() - self.stopped_at > _STOPPED_S:
+            self.failure = self.failure or LaunchError("the zygote was stopped by a signal", 4)
+            self.kill_at = 0.0
 
     def read_events(self) -> bool:
         try:

@@ -35,7 +35,7 @@ class Zygote:
         self.pids: dict[int, int] = {}  # pid -> rank, -1: the coordinator
         self.deadlines: list[tuple[float, int]] = []  # (when, signal to the ranks; SIGKILL: to all)
         self.signalled: set[int] = set()  # who has been asked to end
-        self.ending = False
+        self.ending = self.terminated = False
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
         reserved = reserve_port()
@@ -45,7 +45,7 @@ class Zygote:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self.own_fds[2], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        signal.signal(signal.SIGTERM, self.terminate)
         self.selector = selectors.PollSelector()  # holds no descriptor of its own
         self.selector.register(self.own_fds[0], selectors.EVENT_READ)
         self.selector.register(self.own_fds[1], selectors.EVENT_READ)
@@ -97,6 +97,8 @@ class Zygote:
         self.tell("started", pids={rank: pid for pid, rank in self.pids.items()})
         while self.pids:
             self.poll(1.0)
+        if self.terminated:
+            self.tell("failed", text="the zygote was ended by SIGTERM")
         left = kill_below(self.pid)  # what ranks have left: loader workers, daemons
         self.tell("end", left=left)
 
@@ -135,6 +137,10 @@ class Zygote:
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
         elif set(self.pids.values()) == {-1} and not self.ending:
             self.deadlines.append((time.monotonic() + _COORDINATOR_S, signal.SIGKILL))
+
+    def terminate(self, *_) -> None:
+        self.terminated = True
+        self.stop()
 
     def stop(self) -> None:
         self.end(0.0)
