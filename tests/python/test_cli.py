@@ -54,11 +54,13 @@ def repository_programs(repository):
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        ("conquer", "No such command 'conquer'"),
-        ("record echo.py", "Missing option '-n'"),
+        ("conquer", "there is no command 'conquer'; commands: record, capture"),
+        ("captre -n 2 echo.py", "there is no command 'captre'; did you mean 'capture'?"),
+        ("record echo.py", "the number of ranks is missing; give it as -n N\n"),
+        ("record echo.py -n 2", "missing; give it as -n N before the program's name"),
         ("record -n 0 echo.py", "0 is not in the range"),
         ("record -n two echo.py", "'two' is not a valid integer"),
-        ("record -n 2", "Missing argument 'PROGRAM"),
+        ("record -n 2", "Missing argument 'PROGRAM [ARGS]...'. Try 'prism record --help'."),
         ("record -n 2 absent.py", "there is no program 'absent.py'"),
         ("record -n 2 .", "is a folder"),
         ("record -n 2 -m absent.module", "there is no module 'absent.module'"),

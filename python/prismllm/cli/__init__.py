@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import io
 import os
@@ -14,6 +15,8 @@ import traceback
 
 import click
 
+# Whose message alone does not show what is right.
+_INCOMPLETE = (click.MissingParameter, click.NoSuchOption)
 _COMMANDS = ("record", "capture", "replay", "info", "diff", "export", "report", "doctor")
 
 
@@ -23,6 +26,13 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         return importlib.import_module(f"prismllm.cli.{name}").command if name in _COMMANDS else None
+
+    def resolve_command(self, ctx: click.Context, args: list[str]):
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            guess = f"; did you mean '{near[0]}'?" if near else f"; commands: {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"there is no command '{args[0]}'{guess}")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -44,7 +54,8 @@ def main(args: list[str] | None = None) -> None:
         code = 2
     except click.UsageError as wrong:
         command = wrong.ctx.command_path if wrong.ctx else "prism"
-        _complain(f"{command}: {wrong.format_message()}")
+        text = wrong.format_message()
+        _complain(f"{command}: {text}" + (f" Try '{command} --help'." if isinstance(wrong, _INCOMPLETE) else ""))
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 130

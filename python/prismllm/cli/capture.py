@@ -30,7 +30,8 @@ class MemorySize(click.ParamType):
         return bytes_
 
 
-@click.command("capture", context_settings=PROGRAM_LAST,
+@click.command("capture", short_help="N logical ranks on M slots: the structure of what they do",
+               context_settings=PROGRAM_LAST,
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
 @program_options
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")

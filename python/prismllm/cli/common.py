@@ -112,7 +112,7 @@ class Output:
         console = self.console()
         with console.capture() as captured:
             console.print(table)
-        self.print(captured.get())
+        self.print("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
     def result(self, values: dict) -> None:
         """The JSON of the contract, when it is asked for."""

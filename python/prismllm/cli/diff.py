@@ -8,7 +8,9 @@ from prismllm.cli.common import Output, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
-@click.command("diff", epilog="Example: prism diff slots1.prism slots8.prism")
+@click.command(
+    "diff", short_help="Whether two traces are equal", epilog="Example: prism diff slots1.prism slots8.prism"
+)
 @click.argument("a", type=TraceFile())
 @click.argument("b", type=TraceFile())
 @click.option("--timing", is_flag=True, help="Compare times and memory, too.")

@@ -24,7 +24,7 @@ _PRIVATE_BYTES_PER_RANK = 15 << 20
 _FILES_PER_RANK = 4  # in the coordinator and in the command line
 
 
-@click.command("doctor", epilog="Example: prism doctor -n 1024")
+@click.command("doctor", short_help="Whether this machine can run PrismLLM", epilog="Example: prism doctor -n 1024")
 @click.option(
     "-n", "world_size", type=click.IntRange(1), default=64, show_default=True, help="Ranks to be able to run."
 )

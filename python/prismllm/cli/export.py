@@ -11,7 +11,9 @@ from prismllm.cli.fragments import TraceFile
 
 
 @click.command(
-    "export", epilog="Example: prism export --format chrome -o job.json job.prism  (open in ui.perfetto.dev)"
+    "export",
+    short_help="A trace in another format (Chrome's, for Perfetto)",
+    epilog="Example: prism export --format chrome -o job.json job.prism  (open in ui.perfetto.dev)",
 )
 @click.argument("trace", type=TraceFile())
 @click.option(

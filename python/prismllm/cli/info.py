@@ -9,7 +9,7 @@ from prismllm.cli.fragments import TraceFile
 from prismllm.units import size
 
 
-@click.command("info", epilog="Example: prism info job.prism --json -")
+@click.command("info", short_help="What is in a trace", epilog="Example: prism info job.prism --json -")
 @click.argument("trace", type=TraceFile())
 @common_options
 def command(output: Output, trace: str) -> None:

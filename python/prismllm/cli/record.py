@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import click
 
 from prismllm.cli.common import Output, common_options
@@ -11,7 +13,10 @@ from prismllm.units import duration
 
 
 @click.command(
-    "record", context_settings=PROGRAM_LAST, epilog="Example: prism record -n 4 -o real.prism train.py --steps 5"
+    "record",
+    short_help="N real processes on the real backend, recorded",
+    context_settings=PROGRAM_LAST,
+    epilog="Example: prism record -n 4 -o real.prism train.py --steps 5",
 )
 @program_options
 @click.option("--backend", metavar="NAME", default="", help="Use this backend whatever the program asks for.")
@@ -42,7 +47,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     notes = summary.pop("notes")
     output.result(summary)
     times = [iteration["time_s"] for iteration in summary["iterations"]]
-    shown = f"{len(times)}, median {duration(sorted(times)[len(times) // 2])}" if times else "none found"
+    shown = f"{len(times)}, median {duration(statistics.median(times))}" if times else "none found"
     output.table(
         f"recorded {program.name}",
         [("ranks", str(world_size)), ("time", duration(summary["wall_s"])), ("iterations", shown), ("trace", trace),

@@ -14,7 +14,11 @@ from prismllm.units import duration, size
 _RANKS_SHOWN = 16
 
 
-@click.command("replay", epilog="Example: prism replay job.prism --scenario slower-rank-3.toml")
+@click.command(
+    "replay",
+    short_help="A trace with all ranks virtual: times, waits, what-ifs",
+    epilog="Example: prism replay job.prism --scenario slower-rank-3.toml",
+)
 @click.argument("trace", type=TraceFile())
 @click.option(
     "--scenario",

@@ -10,7 +10,11 @@ from prismllm.cli.common import Output, check_writable, common_options, wrong_us
 from prismllm.cli.fragments import TraceFile
 
 
-@click.command("report", epilog="Example: prism report job.prism -o report.html")
+@click.command(
+    "report",
+    short_help="A trace as one HTML file: timeline, waits, memory",
+    epilog="Example: prism report job.prism -o report.html",
+)
 @click.argument("trace", type=TraceFile())
 @click.option("-o", "--output", "path", metavar="FILE", help="Where to  [default: TRACE with .html]")
 @click.option("--compare", type=TraceFile(), metavar="OTHER", help="A second trace, shown beside the first.")

@@ -20,7 +20,7 @@ from prismllm.launch import LaunchError, LaunchOptions, LaunchResult, Program, R
 def program_options(command: Callable) -> Callable:
     """`[-m] PROGRAM [ARGS]...`, -n, --nproc-per-node, -o and --log-dir; the program arrives as one `program`."""
 
-    @click.option("-n", "world_size", type=click.IntRange(1, 65536), required=True, help="Number of ranks.")
+    @click.option("-n", "world_size", type=click.IntRange(1, 65536), metavar="N", help="Number of ranks  [required]")
     @click.option("--nproc-per-node", type=click.IntRange(1), metavar="K",
                   help="Ranks of one (emulated) node, for LOCAL_RANK  [default: all]")  # fmt: skip
     @click.option("-o", "--output", "trace", metavar="FILE", help="The trace to write  [default: PROGRAM.prism]")
@@ -31,6 +31,9 @@ def program_options(command: Callable) -> Callable:
     @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True, metavar="PROGRAM [ARGS]...")
     @functools.wraps(command)
     def with_program(*args, program, module, trace, world_size, nproc_per_node, **kwargs):
+        if world_size is None:
+            late = " before the program's name: what follows it is the program's" if "-n" in program else ""
+            raise click.UsageError(f"the number of ranks is missing; give it as -n N{late}")
         chosen = Program(program[0], module, list(program[1:]))
         try:
             chosen.check()
@@ -40,7 +43,7 @@ def program_options(command: Callable) -> Callable:
             raise click.UsageError(f"--nproc-per-node {nproc_per_node} does not divide the {world_size} ranks of -n")
         if not module:
             claim(chosen.name, "the program")
-        trace = trace or chosen.stem + ".prism"
+        trace = chosen.stem + ".prism" if trace is None else trace
         check_writable(trace, "-o")
         return command(*args, program=chosen, trace=trace, world_size=world_size,
                        ranks_per_node=nproc_per_node or world_size, **kwargs)  # fmt: skip
