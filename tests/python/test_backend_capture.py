@@ -138,6 +138,28 @@ def test_a_profile_shows_what_it_shows_with_gloo():
     assert answers == worlds.run_ranks(2, _profiled)
 
 
+def _impatient(rank, world):
+    from datetime import timedelta
+
+    dist.init_process_group("gloo")
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    message = ""
+    if rank == 0:
+        try:
+            dist.barrier(group)
+        except dist.DistBackendError as failure:
+            message = str(failure)
+    dist.barrier()
+    dist.destroy_process_group()
+    return message
+
+
+def test_a_program_that_lets_a_short_timeout_pass_gets_its_exception_and_goes_on():
+    answers, error = worlds.capture(2, _impatient)
+    assert error is None
+    assert "was not complete after its timeout of 1.0 s; missing: ranks 1" in answers[0]
+
+
 def _shape_mismatch(rank, world):
     dist.init_process_group("gloo")
     dist.all_reduce(torch.zeros(4 + rank))

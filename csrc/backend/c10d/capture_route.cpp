@@ -135,6 +135,7 @@ class CaptureRoute : public Route {
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
+    if (is_short(timeout)) operation.timeout = timeout;
     auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);
     auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
     if (!issued) fail(issued.error(), call.op);

@@ -171,7 +171,8 @@ bool CaptureWork::wait(std::chrono::milliseconds timeout) {
   WaitScope scope;
   scope.add(comm_);
   if (!done_) {
-    const auto patience = timeout == kNoTimeout ? timeout_ : timeout;
+    // The operation's own timeout, where the coordinator counts it, comes first.
+    const auto patience = timeout == kNoTimeout ? timeout_ + std::chrono::seconds(1) : timeout;
     if (auto waited = client_or_throw().wait({&id_, 1}, capture_deadline(patience)); !waited && !done_)
       throw_distributed(operation_error(waited.error(), *group_, op_, sequence_));
   }

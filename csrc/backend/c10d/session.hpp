@@ -1,5 +1,7 @@
 // The process's connection to the coordinator: one RankClient per logical rank, made after fork. Null outside capture.
 #pragma once
+#include <algorithm>
+#include <chrono>
 #include <string>
 
 #include "backend/client/rank_client.hpp"
@@ -14,10 +16,17 @@ void session_finish(const std::string& error_text);
 // In a forked child: forgets the parent's connection without touching it.
 void session_abandon();
 
-// Until when a rank under capture waits for something whose own timeout is `timeout`: that, but not less than half an
-// hour, because wall time says little about a rank that shares its slot, and a deadlock is found without it.
+// A program that sets a timeout this short may mean it to pass (in a test of who is there, say); it is kept, counted
+// while no rank waits for its turn. Longer ones guard against hangs, and deadlocks are found without them.
+inline constexpr std::chrono::seconds kShortTimeout{60};
+inline bool is_short(std::chrono::milliseconds timeout) { return timeout.count() > 0 && timeout < kShortTimeout; }
+
+// Until when a rank under capture waits for something whose own timeout is `timeout`: that where it is short, otherwise
+// not less than half an hour, because wall time says little about a rank that shares its slot.
 inline Deadline capture_deadline(std::chrono::milliseconds timeout) {
-  return Deadline::after(std::max<std::chrono::nanoseconds>(timeout, std::chrono::minutes(30)));
+  using std::chrono::minutes;
+  if (is_short(timeout)) return Deadline::after(timeout);
+  return Deadline::after(std::clamp<std::chrono::milliseconds>(timeout, minutes(30), std::chrono::hours(24 * 365)));
 }
 
 // Futures of operations under capture that were handed out and are not complete.

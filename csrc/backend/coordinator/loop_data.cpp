@@ -123,9 +123,9 @@ void Coordinator::Impl::start_timeout(const std::shared_ptr<Exchange>& exchange,
   const bool has_own = own.count() > 0;
   const std::int64_t span = has_own ? own.count() : options_.operation_timeout.count();
   exchange->timeout = timeouts_.add(span, [this, exchange, has_own, span] {
-    Error error{ErrorCode::kTimeout,
-                fmt::format("{} was not complete after {:.1f} s; missing: ranks {}", exchange->describe(),
-                            static_cast<double>(span) * 1e-9, ranges_text(exchange->missing()))};
+    Error error{ErrorCode::kTimeout, fmt::format("{} was not complete after {}{:.1f} s; missing: ranks {}",
+                                                 exchange->describe(), has_own ? "its timeout of " : "",
+                                                 static_cast<double>(span) * 1e-9, ranges_text(exchange->missing()))};
     if (!has_own) {
       error.message += "\n" + waiting_report();
       return fail_from_loop(std::move(error));

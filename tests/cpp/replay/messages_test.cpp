@@ -17,7 +17,9 @@ TEST_CASE("a send is a rendezvous: it ends with the transfer, however long the r
 }
 
 TEST_CASE("the bubble of a 1F1B pipeline is (p - 1) / m of its work when messages cost nothing") {
-  auto [stages, microbatches] = GENERATE(std::pair(2, 4), std::pair(4, 8), std::pair(8, 8), std::pair(4, 1));
+  // Not structured bindings: clang 14 does not let lambdas use them.
+  const auto pipeline = GENERATE(std::pair(2, 4), std::pair(4, 8), std::pair(8, 8), std::pair(4, 1));
+  const int stages = pipeline.first, microbatches = pipeline.second;
   const std::int64_t forward = 10 * ms, backward = 20 * ms;
   Program job(stages);
   for (int s = 0; s < stages; ++s) {
