@@ -160,6 +160,34 @@ def test_a_program_that_lets_a_short_timeout_pass_gets_its_exception_and_goes_on
     assert "was not complete after its timeout of 1.0 s; missing: ranks 1" in answers[0]
 
 
+def _monitored(rank, world):
+    from datetime import timedelta
+
+    dist.init_process_group("gloo")
+    dist.monitored_barrier(timeout=timedelta(seconds=20))
+    failures = []
+    for wait_all_ranks in (False, True):
+        if rank not in (1, 2):
+            try:
+                dist.monitored_barrier(timeout=timedelta(seconds=0.2), wait_all_ranks=wait_all_ranks)
+            except RuntimeError as failure:
+                failures.append(str(failure))
+        dist.barrier()
+    dist.destroy_process_group()
+    return failures
+
+
+def test_a_monitored_barrier_names_who_did_not_come():
+    answers, error = worlds.capture(WORLD, _monitored)
+    assert error is None
+    assert answers[0] == [
+        "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 200 ms",
+        "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 200 ms",
+    ]
+    reached = "[Rank 3]: Rank 3 successfully reached monitoredBarrier, but received errors while waiting for"
+    assert [failure[: len(reached)] for failure in answers[3]] == [reached] * 2
+
+
 def _shape_mismatch(rank, world):
     dist.init_process_group("gloo")
     dist.all_reduce(torch.zeros(4 + rank))

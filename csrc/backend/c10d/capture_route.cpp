@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "backend/c10d/backward_wait.hpp"
+#include "backend/c10d/monitored_barrier.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/route.hpp"
 #include "backend/c10d/session.hpp"
@@ -74,14 +75,21 @@ class CaptureRoute : public Route {
     return batch_work(std::exchange(batch_works_, {}));
   }
 
-  void monitored_barrier(const c10d::BarrierOptions& options, bool) override {
+  void monitored_barrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
     Call call;
     call.op = Op::kBarrier;
     call.type = c10d::OpType::BARRIER;
-    call.timeout = options.timeout;
     call.async = false;
-    const IssueScope scope(call, *group_, -1);
-    submit(call, {}, scope.comm())->wait(options.timeout);
+    CommId comm = kNoComm;
+    {
+      const IssueScope scope(call, *group_, -1);
+      comm = scope.comm();
+    }
+    WaitScope scope;
+    scope.add(comm);
+    const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+    prism::monitored_barrier(client(), handle_, *group_, monitored_barriers_++, timeout, wait_all_ranks);
+    record_transfer_done(comm);
   }
 
   std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>&,
@@ -167,6 +175,7 @@ class CaptureRoute : public Route {
   const bool coalescing_;
   GroupHandle handle_ = 0;
   std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> monitored_barriers_{0};
   bool coalescing_now_ = false;
   std::int32_t batch_ = -1;
   std::vector<c10::intrusive_ptr<CaptureWork>> batch_works_;
