@@ -104,7 +104,7 @@ class Summary:
             ("Ranks", _count(self.trace.world_size, len(self.trace.ranks))),
             ("Rank classes", f"{self.trace.class_count} (ranks of one class have one structure)"),
             ("Groups", f"{len(self.trace.groups)}, of {_listed(sizes)} ranks" if sizes else "none"),
-            ("Communication as in", self.trace.progress_model),
+            ("Backend", self.trace.progress_model),
             ("PyTorch", str(meta.get("torch", "unknown"))),
             ("Host", str(meta.get("host", "unknown"))),
             ("Times", "recorded" if self.timed else "replayed"),
