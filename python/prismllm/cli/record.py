@@ -47,7 +47,9 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     notes = summary.pop("notes")
     output.result(summary)
     times = [iteration["time_s"] for iteration in summary["iterations"]]
-    shown = f"{len(times)}, median {duration(statistics.median(times))}" if times else "none found (prismllm.iteration() in the program marks them)"
+    shown = "none found (prismllm.iteration() in the program marks them)"
+    if times:
+        shown = f"{len(times)}, median {duration(statistics.median(times))}"
     output.table(
         f"recorded {program.name}",
         [("ranks", str(world_size)), ("time", duration(summary["wall_s"])), ("iterations", shown), ("trace", trace),
