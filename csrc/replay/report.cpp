@@ -108,7 +108,8 @@ ReplayReport make_report(const Job& job, Engine engine) {
   report.critical_path_ns = job_end;
   if (times.empty()) {
     report.iterations.push_back({0, job_end});
-    report.notes.push_back("no iteration marks: the whole trace counts as one iteration (prismllm.iteration() marks one)");
+    report.notes.push_back(
+        "no iteration marks: the whole trace counts as one iteration (prismllm.iteration() marks one)");
   }
   for (std::size_t i = 0; !times.empty() && i < common; ++i) {
     std::int64_t slowest = 0;
