@@ -86,6 +86,10 @@ test-python: build $(VENV)/.installed-test
 test-torch211: preflight  ## build for the oldest supported torch and run the backend's tests there
 	@tools/test_torch.sh $(PYTHON) $(OLDEST_TORCH) .venv-torch211
 
+.PHONY: conformance
+conformance: build $(VENV)/.installed-test  ## PyTorch's own tests of torch.distributed, under prism (minutes)
+	@$(RUN) python -m pytest -q tests/conformance $(PYTEST_ARGS)
+
 .PHONY: check-jobs
 check-jobs: build  ## training programs of ../shared/jobs (or PRISM_JOBS) against their recorded losses
 	@$(RUN) python tools/check_jobs.py

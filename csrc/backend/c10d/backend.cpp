@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "backend/c10d/sparse.hpp"
+
 namespace prism {
 namespace {
 
@@ -110,6 +112,8 @@ WorkPtr PrismBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& 
 }
 
 WorkPtr PrismBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() == 1 && tensors[0].is_sparse() && !route_->inner())
+    return sparse_all_reduce(*this, tensors[0], options);
   return run(
       Op::kAllReduce, OpType::ALLREDUCE,
       [&](Call& call) {
@@ -121,9 +125,8 @@ WorkPtr PrismBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& 
 }
 
 WorkPtr PrismBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  auto inner = route_->inner();
-  TORCH_CHECK(inner, "all_reduce of a sparse tensor is not supported under capture");
-  return inner->allreduce_sparse(tensors, options);
+  if (auto inner = route_->inner()) return inner->allreduce_sparse(tensors, options);
+  return sparse_all_reduce(*this, tensors.at(0), options);
 }
 
 WorkPtr PrismBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
