@@ -1,5 +1,6 @@
-// Result<T> at the edge to Python, the same in every module: kInvalidInput and kCorruptFile become ValueError, kIo
-// OSError, all others RuntimeError. Call with the GIL held.
+// Result<T> at the edge to Python, the same in every module (operations of torch.distributed apart, which raise its own
+// exceptions): kInvalidInput and kCorruptFile become ValueError, kIo OSError, all others RuntimeError. Call with the
+// GIL held.
 #pragma once
 #include <pybind11/pybind11.h>
 

@@ -23,6 +23,15 @@ MAY_INCLUDE = {
     "backend": {"core", "graph", "replay"},
     "nccl_ext": {"core", "replay"},
 }
+# The same within backend.
+WITHIN_BACKEND = {
+    "protocol": set(),
+    "recorder": set(),
+    "client": {"protocol"},
+    "coordinator": {"protocol"},
+    "executor": {"coordinator"},
+    "c10d": {"client", "coordinator", "executor", "protocol", "recorder"},
+}
 TORCH_ALLOWED = ("backend/c10d/", "backend/executor/")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -56,11 +65,24 @@ def test_folders_include_only_what_stands_below_them():
     assert wrong == []
 
 
-def test_the_allowed_dependencies_have_no_cycle():
-    def reachable(folder: str) -> set[str]:
-        return MAY_INCLUDE[folder].union(*(reachable(below) for below in MAY_INCLUDE[folder]))
+def test_folders_of_the_backend_include_only_what_stands_below_them():
+    wrong = []
+    for path in sources():
+        top, _, rest = relative(path).partition("/")
+        if top == "backend":
+            folder = rest.split("/")[0]
+            included = [n for n in includes(path, '"') if n.startswith("backend/")]
+            allowed = WITHIN_BACKEND[folder] | {folder}
+            wrong += [(relative(path), n) for n in included if n.split("/")[1] not in allowed]
+    assert wrong == []
 
-    assert all(folder not in reachable(folder) for folder in MAY_INCLUDE)
+
+@pytest.mark.parametrize("allowed", [MAY_INCLUDE, WITHIN_BACKEND])
+def test_the_allowed_dependencies_have_no_cycle(allowed):
+    def reachable(folder: str) -> set[str]:
+        return allowed[folder].union(*(reachable(below) for below in allowed[folder]))
+
+    assert all(folder not in reachable(folder) for folder in allowed)
 
 
 def test_torch_is_included_only_by_the_c10d_adapter_and_the_executor():

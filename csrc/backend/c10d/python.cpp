@@ -15,6 +15,7 @@
 #include "backend/coordinator/coordinator.hpp"
 #include "backend/executor/aten_executor.hpp"
 #include "core/deadline.hpp"
+#include "python_errors.hpp"
 
 namespace py = pybind11;
 
@@ -64,7 +65,7 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.progress_model = progress_model;
   options.metadata_json = metadata;
   if (auto* client = session_client()) options.clock = [client] { return now_ns() - client->off_slot_ns(); };
-  if (auto started = Recorder::start(std::move(options)); !started) throw std::runtime_error(started.error().message);
+  value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
 }
 
 // What AtenExecutor makes of the members' tensors, given in rank order.
@@ -99,10 +100,6 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
 
 void run_coordinator(Coordinator& coordinator) {
   if (auto served = coordinator.run(); !served) throw std::runtime_error(served.error().message);
-}
-
-void finish_recorder() {
-  if (auto finished = Recorder::finish(); !finished) throw std::runtime_error(finished.error().message);
 }
 
 }  // namespace
@@ -171,8 +168,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
-             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), NoGil());
-  module.def("finish_recorder", &finish_recorder, NoGil());
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"));
+  module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
   module.def("mark_iteration", [] {
     if (auto* recorder = Recorder::active()) recorder->mark_iteration();

@@ -1,4 +1,4 @@
-// Between torch's tensors and the vocabulary: element types, reductions, blocks per member, plain bytes.
+// Between torch's tensors and the vocabulary: reductions, blocks per member, plain bytes.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "backend/c10d/call.hpp"
+#include "backend/executor/element_types.hpp"
 #include "core/result.hpp"
 #include "core/vocabulary.hpp"
 
 namespace prism {
 
-// kNone where the vocabulary has no such type.
-DType dtype_of(at::ScalarType type);
-at::ScalarType scalar_type(DType dtype);
 // kNone for what is no plain reduction (PREMUL_SUM).
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "backend/c10d/tensors.hpp"
+#include "backend/executor/element_types.hpp"
 
 namespace prism {
 namespace {
