@@ -115,7 +115,8 @@ Periods find_periods(const RankRecord& record) {
       periods.first_comm.push_back(sequences[i].comm[at]);
     break;
   }
-  // Micro-batches repeat as well, and so do batches of a validation. Some steps may be left out, as gradient scalers do.
+  // Micro-batches repeat as well, and so do batches of a validation. Some steps may be left out, as gradient scalers
+  // do.
   const auto steps = static_cast<std::size_t>(std::ranges::count_if(record.nodes, is_optimizer));
   const bool too_many = steps > 0 && periods.first_comm.size() >= 2 * steps;
   if (periods.first_comm.size() < 2 || too_many) periods.first_comm.clear();

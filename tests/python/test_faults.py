@@ -96,8 +96,12 @@ def test_a_signal_to_the_zygote_ends_the_run_and_is_named(waiting, tmp_path, num
 
 def test_a_signal_that_the_command_was_started_to_ignore_is_ignored(tmp_path):
     """As nohup and shells do it. SIGTERM ends it then."""
-    run = start(tmp_path, ROUTES["record"], WAITING.replace("MORE", ""),
-                preexec_fn=lambda: [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGINT)])  # fmt: skip
+
+    def ignore():
+        for number in (signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
+    run = start(tmp_path, ROUTES["record"], WAITING.replace("MORE", ""), preexec_fn=ignore)
     run.wait_for(" ready", 2)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         os.kill(run.pid, number)
