@@ -216,7 +216,7 @@ timeline.iterations.forEach((it, i) => {
 });
 function choose() {
   drawTimeline(Number(select.value));
-  drawUsage(timeline.iterations[select.value].index === null ? data.usage.index.length - 1 : Number(select.value));
+  drawUsage(timeline.iterations[select.value].index === null ? data.usage.busy.length - 1 : Number(select.value));
 }
 select.addEventListener("change", choose);
 // The first iteration warms up; show a later one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -110,9 +110,6 @@ class Summary:
             ("Times", "recorded" if self.timed else "replayed"),
         ]
         return rows + [("Note", str(note)) for note in meta.get("notes", [])]
-
-    def operation_rows(self) -> list[dict]:
-        return [asdict(row) for row in self.operations]
 
 
 def _count(world: int, recorded: int) -> str:

@@ -61,10 +61,7 @@ def page_data(own: Summary, other: Summary | None = None) -> dict:
     data = {
         "ranks": trace.ranks,
         "iterations": _iteration_curve(own),
-        "usage": {
-            "index": [*iterations, None],
-            **{name: _ms(getattr(own.usage, name)[shown]) for name in ("busy", "exposed", "waiting")},
-        },
+        "usage": {name: _ms(getattr(own.usage, name)[shown]) for name in ("busy", "exposed", "waiting")},
         "timeline": timeline(trace, own.meetings, ranks, iterations),
         "memory": memory(trace, own.peaks, ranks, origin),
     }
