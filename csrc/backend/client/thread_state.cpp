@@ -29,9 +29,11 @@ std::thread start_thread(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  struct Restore {  // also where the system has no thread to give
+    const sigset_t& mask;
+    ~Restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
+  } restore{before};
+  return std::thread(std::move(body));
 }
 
 // /proc/self/task/TID/syscall: "running", or the call's number and its arguments in hexadecimal.
