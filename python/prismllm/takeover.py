@@ -105,7 +105,7 @@ def start_rank(program: list[str] | None = None) -> None:
         _c10d.start_recorder(
             rank=rank,
             world_size=world_size,
-            path=os.path.join(directory, f"rank-{rank}.prism"),
+            path=os.fsencode(os.path.join(directory, f"rank-{rank}.prism")),
             timed=route == "real",
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
@@ -179,7 +179,8 @@ def _metadata(route: str, program: list[str] | None) -> dict:
     import torch
 
     return {
-        "program": program or list(sys.orig_argv),
+        # Words of a command line may be any bytes, which JSON cannot hold.
+        "program": [word.encode(errors="backslashreplace").decode() for word in program or sys.orig_argv],
         "route": route,
         "torch": torch.__version__,
         "python": platform.python_version(),

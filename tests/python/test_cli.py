@@ -67,10 +67,11 @@ def repository_programs(repository):
         ("record -n 2 --nproc-per-node 3 echo.py", "--nproc-per-node 3 does not divide the 2 ranks"),
         ("record -n 2 -o absent/out.prism echo.py", "'absent/out.prism' cannot be written"),
         ("record -n 2 -o . echo.py", "cannot be written"),
-        ("record -n 2 --output= echo.py", "cannot be written"),
         ("record -n 2 --json absent/x.json echo.py", "--json: 'absent/x.json' cannot be written"),
         ("record -n 2 -o echo.py echo.py", "'echo.py' cannot be written (it is the program as well)"),
         ("record -n 2 -o x --json x echo.py", "'x' cannot be written (it is -o as well)"),
+        ("record -n 2 -o " + "x" * 240 + " echo.py", "File name too long"),
+        ("record -n 2 --log-dir echo.py echo.py", "the run's folder cannot be made"),
         ("record -n 2 -o /dev/null echo.py", "'/dev/null' cannot be written (it is no regular file)"),
         ("record -n 2 --run-dir echo.py/run echo.py", "the run's folder cannot be made"),
         ("record -n 2 --slots 2 echo.py", "No such option '--slots'"),
@@ -119,6 +120,19 @@ def test_relative_folders_stay_where_they_are_when_the_program_leaves(run_prism,
     done = run_prism("capture", "--quiet", "-n", 2, "--run-dir", "run", "--log-dir", "logs", "leave.py")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "logs" / "rank1.out").read_text() == "gone\n"
+
+
+def test_names_and_arguments_may_be_any_bytes_and_look_like_markup(run_prism, tmp_path):
+    names = {kind: os.fsdecode(b"a[/b]\xff") + kind for kind in (".py", ".prism", ".json", ".html")}
+    (tmp_path / names[".py"]).write_text("import sys; print(ascii(sys.argv[1]))")
+    run_dir = os.fsdecode(b"run-\xff")
+    done = run_prism("capture", "-n", 1, "--run-dir", run_dir, names[".py"], os.fsdecode(b"\xfe"))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, r"'\udcfe'"), done.stderr
+    assert r"a[/b]\udcff.prism" in done.stdout
+    for command in ("info", "replay", "export", "report"):
+        done = run_prism(command, names[".prism"], env=os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"})
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / names[".json"]).exists() and (tmp_path / names[".html"]).exists()
 
 
 @pytest.mark.parametrize("redirection", ["<&- >&- 2>&-", "| head -n 1; exit ${PIPESTATUS[0]}", ">/dev/full"])

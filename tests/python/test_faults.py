@@ -1,6 +1,7 @@
 """Whatever happens to a run, it ends by itself with one clear reason and leaves no process, file or memory behind."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -263,6 +264,22 @@ def test_a_failed_run_keeps_its_logs_and_names_their_folder_and_a_good_one_keeps
     assert not [name for name in os.listdir(tmp_path / "good" / "tmp") if name.startswith("prism")]
 
 
+@pytest.mark.parametrize(
+    ("limit", "report"),
+    [
+        ((resource.RLIMIT_FSIZE, 1 << 10), "no address space is left for the ranks' windows: File too large"),
+        ((resource.RLIMIT_AS, 1 << 29), "the zygote exited with code 1: "),
+        ((resource.RLIMIT_NOFILE, 9), "Too many open files"),
+    ],
+)
+def test_what_the_system_refuses_is_said_in_one_line(tmp_path, limit, report):
+    number, value = limit
+    run = start(tmp_path, ROUTES["capture"], "", preexec_fn=lambda: resource.setrlimit(number, (value, value)))
+    assert run.end() == 4
+    first, *rest = run.error_text().splitlines()
+    assert report in first and len(rest) <= 1
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 class TestFullDisk:
     """In a mount namespace of its own, with a tiny file system where space runs out."""
@@ -298,6 +315,13 @@ except OSError:
         assert "out.prism" in done.stderr and "kept in" in done.stderr
         folder = done.stderr.split("kept in ")[1].split(")")[0]
         assert os.listdir(os.path.join(folder, "fragments")) == ["rank-0.prism"]
+
+    @pytest.mark.parametrize(("route", "what"), [("record", "could not"), ("capture", "could not write")])
+    def test_a_run_folder_without_room_is_our_failure_and_says_so(self, tmp_path, route, what):
+        (tmp_path / "program.py").write_text("print('fine')")
+        done = self.run_with_mount(tmp_path, tmp_path / "tmp", 16, [route, "--quiet", "-n", "2", "program.py"])
+        assert done.returncode == 4, done.stderr
+        assert what in done.stderr and "Traceback" not in done.stderr
 
     def test_capture_needs_no_room_in_dev_shm(self, tmp_path):
         (tmp_path / "program.py").write_text(

@@ -99,7 +99,11 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
 }
 
 void run_coordinator(Coordinator& coordinator) {
-  if (auto served = coordinator.run(); !served) throw std::runtime_error(served.error().message);
+  const auto served = coordinator.run();
+  if (served) return;
+  if (served.error().code != ErrorCode::kIo) throw std::runtime_error(served.error().message);
+  const py::gil_scoped_acquire gil;
+  throw_python_error(served.error());
 }
 
 }  // namespace
@@ -158,7 +162,7 @@ PYBIND11_MODULE(_c10d, module) {
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0)
-      .def("run", &run_coordinator, NoGil(), "Returns when every rank has finished; raises RuntimeError otherwise.")
+      .def("run", &run_coordinator, NoGil(), "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
            [](Coordinator& self, const std::string& why) {
              self.abort({ErrorCode::kAborted, why});

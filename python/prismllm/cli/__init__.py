@@ -74,7 +74,9 @@ def main(args: list[str] | None = None) -> None:
             where = "no room for it"
             with (
                 contextlib.suppress(OSError),
-                tempfile.NamedTemporaryFile("w", prefix="prism-error-", suffix=".txt", delete=False) as log,
+                tempfile.NamedTemporaryFile(
+                    "w", errors="backslashreplace", prefix="prism-error-", suffix=".txt", delete=False
+                ) as log,
             ):
                 traceback.print_exc(file=log)
                 where = log.name

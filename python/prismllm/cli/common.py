@@ -44,13 +44,14 @@ def common_options(command: Callable) -> Callable:
 def check_writable(path: str, option: str, may_be_device: bool = False) -> None:
     """Finds out before the work whether a result can be written at `path`; leaves nothing behind."""
     try:
-        if os.path.isdir(path or os.curdir):
+        if os.path.isdir(path):
             raise IsADirectoryError(21, "it is a folder")
         if is_device(path):
             if not may_be_device:
                 raise OSError(22, "it is no regular file")
             return
-        with tempfile.NamedTemporaryFile(dir=os.path.dirname(os.path.realpath(path)), prefix=".prism-"):
+        folder, name = os.path.split(os.path.realpath(path))
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=name + ".partial-"):  # as long as what the writer uses
             pass
     except (OSError, ValueError) as reason:
         why = getattr(reason, "strerror", None) or reason
@@ -88,7 +89,7 @@ class Output:
 
         # A file or pipe has no width: lines stay whole for whoever searches them.
         width = None if self.stream.isatty() else 200
-        return Console(file=self.stream, highlight=False, width=width)
+        return Console(file=self.stream, highlight=False, markup=False, emoji=False, width=width)
 
     def say(self, text: str) -> None:
         if self.verbose:
@@ -130,3 +131,12 @@ def wrong_use(what: str):
         yield
     except (ValueError, OSError) as reason:
         raise click.UsageError(f"{what}: {reason}") from None
+
+
+@contextlib.contextmanager
+def replaying(trace: str):
+    """Where a trace contradicts itself and its replay comes to no end: who waits for whom, and exit code 4."""
+    try:
+        yield
+    except RuntimeError as reason:
+        raise CommandError(f"{trace}: {reason}", 4) from None

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prismllm.cli.common import Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, replaying, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
@@ -30,7 +30,8 @@ def command(output: Output, trace: str, format_: str, path: str | None) -> None:
 
     with wrong_use(trace):
         loaded = load(trace, check=True)
-    export_chrome(loaded, path)
+    with replaying(trace):
+        export_chrome(loaded, path)
     output.result({"written": path, "unknown": []})
     if not output.quiet:
         output.print(f"written: {path}\n")

@@ -23,11 +23,12 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None):
     """Joins the fragments of one run, one of every rank, and writes them to `output`; returns the graph."""
     from prismllm import _graph
 
-    paths = fragments_in(folder)
-    if not paths:
+    found = fragments_in(folder)
+    if not found:
         raise ValueError(f"'{folder}' holds no recording (rank-0.prism and so on)")
+    paths = [os.fsencode(path) for path in found]
     first = _graph.open(paths[0])
-    if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in paths}):
+    if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in found}):
         raise ValueError(f"'{folder}' lacks the recordings of ranks {missing} of {first.world_size}")
     each = [json.loads(_graph.open(path).metadata_json) for path in paths]
     metadata = each[0] | ({"notes": notes} if notes else {})
@@ -38,7 +39,7 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None):
         if len(set(values)) > 1:
             metadata[key] = values
     graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata))
-    _graph.write(graph, output)
+    _graph.write(graph, os.fsencode(output))
     return graph
 
 
@@ -56,7 +57,7 @@ class TraceFile(click.ParamType):
             else:
                 from prismllm import _graph
 
-                _graph.open(value)
+                _graph.open(os.fsencode(value))
         except (ValueError, OSError) as reason:
             self.fail(str(reason))
         claim(value, f"the {param.human_readable_name}")

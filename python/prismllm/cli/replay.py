@@ -7,7 +7,7 @@ import os
 
 import click
 
-from prismllm.cli.common import CommandError, Output, common_options, wrong_use
+from prismllm.cli.common import Output, common_options, replaying, wrong_use
 from prismllm.cli.fragments import TraceFile
 from prismllm.units import duration, size
 
@@ -33,10 +33,8 @@ def command(output: Output, trace: str, scenario: str | None) -> None:
 
     with wrong_use(scenario or trace):
         edits = _edits(scenario) if scenario else []
-        try:
+        with replaying(trace):
             done = replay(trace, edits)
-        except RuntimeError as reason:  # the trace contradicts itself
-            raise CommandError(f"{trace}: {reason}", 4) from None
     output.result(done.to_json())
     rows = [(f"iteration {one.index}", duration(one.time_s)) for one in done.iterations]
     rows += [

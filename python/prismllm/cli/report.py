@@ -6,7 +6,7 @@ import os
 
 import click
 
-from prismllm.cli.common import Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, replaying, wrong_use
 from prismllm.cli.fragments import TraceFile
 
 
@@ -30,7 +30,8 @@ def command(output: Output, trace: str, path: str | None, compare: str | None) -
     for given in filter(None, (trace, compare)):
         with wrong_use(given):
             traces.append(load(given, check=True))
-    write_report(traces[0], path, *traces[1:])
+    with replaying(trace):
+        write_report(traces[0], path, *traces[1:])
     output.result({"written": path})
     if not output.quiet:
         output.print(f"written: {path}\n")

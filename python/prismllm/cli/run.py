@@ -60,12 +60,14 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
     """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns. The run
     folder goes when all is well, and stays, named in the message, when something is not."""
     try:
+        if log_dir:
+            os.makedirs(log_dir, exist_ok=True)
+            check_writable(os.path.join(log_dir, "rank0.out"), "--log-dir")
         # Programs may change their working directory.
         given = os.path.abspath(output.run_dir or tempfile.mkdtemp(prefix=f"prism-{options['route']}-"))
         folder = RunFolder(given)
         folder.create()
         logs = os.path.abspath(log_dir or folder.logs)
-        os.makedirs(logs, exist_ok=True)
     except (OSError, ValueError) as reason:
         raise click.UsageError(f"the run's folder cannot be made: {reason}") from None
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # as torchrun sets it

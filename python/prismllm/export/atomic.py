@@ -27,12 +27,16 @@ def replacing(path: str) -> Iterator[Callable[[str], object]]:
         raise OSError(reason.errno, reason.strerror, path) from None
 
 
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")  # names of files and programs may be any bytes
+
+
 @contextlib.contextmanager
 def _written_in_place(path: str):
     handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # an error, not a wait, where nobody reads a pipe
     os.set_blocking(handle, True)
     with os.fdopen(handle, "wb") as raw:
-        yield lambda text: raw.write(text.encode())
+        yield lambda text: raw.write(_encoded(text))
 
 
 @contextlib.contextmanager
@@ -41,7 +45,7 @@ def _written_beside(path: str):
     try:
         with os.fdopen(handle, "wb") as raw, contextlib.ExitStack() as stack:
             binary = stack.enter_context(gzip.GzipFile("", "wb", 6, raw, mtime=0)) if path.endswith(".gz") else raw
-            yield lambda text: binary.write(text.encode())
+            yield lambda text: binary.write(_encoded(text))
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(temporary, 0o666 & ~mask)  # mkstemp's own mode hides the file from everyone else

@@ -19,10 +19,13 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         slots=options.slots,
         memory_budget_bytes=options.memory_budget_bytes,
     )
-    error = None
+    ended: dict = {"error": None}
     try:
         coordinator.run()
     except RuntimeError as failure:
-        error = str(failure)
-    write_status(status, time_ns=time.monotonic_ns(), error=error, statistics=json.loads(coordinator.statistics_json()))
-    return 0 if error is None else 1
+        ended["error"] = str(failure)
+    except OSError as failure:  # what the system refuses is no fault of the program's
+        ended |= {"error": str(failure), "internal": True}
+    ended |= {"time_ns": time.monotonic_ns(), "statistics": json.loads(coordinator.statistics_json())}
+    write_status(status, **ended)
+    return 0 if ended["error"] is None else 1

@@ -72,6 +72,11 @@ class RunFolder:
         return os.path.join(self.status, "coordinator.json")
 
 
+def partial(path: str) -> str:
+    """Where a status file is until it is complete."""
+    return path + ".part"
+
+
 def read_status(path: str) -> dict:
     """A status file; empty where the process was killed before it had written one."""
     try:

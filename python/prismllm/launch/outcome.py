@@ -6,7 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from prismllm.launch.options import RunFolder, read_status
+from prismllm.launch.options import RunFolder, partial, read_status
 from prismllm.launch.processes import describe_status
 
 
@@ -44,23 +44,34 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
         if _is_reported(report, text) and not status.get("internal"):
             where = where or f"\nrank {rank} was here:\n" + "\n".join(_program_lines(text))
             continue
-        text = f"rank {rank} failed:\n{text}" if "\n" in text else f"rank {rank} {text}"
+        text = f"rank {rank} failed:\n{text}" if "\n" in status["error"] else f"rank {rank} {text}"
         failures.append((status["time_ns"], LaunchError(text, 4 if status.get("internal") else 3)))
     if report:
-        failures.append((coordinator["time_ns"], LaunchError(report, 3)))
+        failures.append((coordinator["time_ns"], LaunchError(report, 4 if coordinator.get("internal") else 3)))
     for ended in exits:
         how = describe_status(ended.status)
-        if ended.status == 0:
-            how = "left before its program's end (os._exit or exec?), so that nothing of it is recorded"
-        if ended.rank < 0 and not coordinator:
+        if ended.rank < 0:
+            if coordinator:
+                continue
+            if _could_not_write(folder.coordinator_status, ended.status):
+                how = f"could not write {folder.coordinator_status} (is the disk full?)"
             return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
-        if ended.rank >= 0 and not told[ended.rank].get("error"):
-            head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
-            failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 3)))
+        if told[ended.rank].get("error"):
+            continue
+        if unwritten := _could_not_write(folder.rank_status(ended.rank), ended.status):
+            how = f"could not write {folder.rank_status(ended.rank)} (is the disk full?)"
+        elif ended.status == 0:
+            how = "left before its program's end (os._exit or exec?), so that nothing of it is recorded"
+        head_start = 0 if _aborted(ended.status) else _SIGNAL_HEAD_START_NS
+        failures.append((ended.time_ns - head_start, LaunchError(f"rank {ended.rank} {how}", 4 if unwritten else 3)))
     if not failures:
         return None
     first = min(failures, key=lambda failure: failure[0])[1]
     return LaunchError(f"{first}{where}", first.exit_code) if str(first) == report else first
+
+
+def _could_not_write(status_file: str, status: int) -> bool:
+    return os.WIFEXITED(status) and os.path.exists(partial(status_file))
 
 
 def _is_reported(report: str, text: str) -> bool:
@@ -74,13 +85,13 @@ def _program_lines(traceback: str) -> list[str]:
 
 
 def last_words(folder: str, log: str) -> str:
-    """What a process of ours has written to its log, to follow the sentence that it died."""
+    """The last line that a process of ours has written to its log, to follow the sentence that it died."""
     try:
         with open(os.path.join(folder, log), errors="replace") as file:
             said = file.read().rstrip()
     except OSError:
         return ""
-    return f":\n{said}" if said else ""
+    return f": {said.splitlines()[-1]}" if said else ""
 
 
 def _aborted(status: int) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 
-from prismllm.launch.options import LaunchOptions, RunFolder
+from prismllm.launch.options import LaunchOptions, RunFolder, partial
 from prismllm.launch.processes import die_with_parent, private_bytes
 from prismllm.launch.warm import reseed
 
@@ -40,9 +40,9 @@ def become_child(zygote: int, log_prefix: str) -> None:
 
 
 def write_status(path: str, **values) -> None:
-    with open(path + ".part", "w") as file:
+    with open(partial(path), "w") as file:
         json.dump(values, file)
-    os.replace(path + ".part", path)
+    os.replace(partial(path), path)
 
 
 def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> int:
@@ -85,7 +85,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         try:
             takeover.finish_rank("")
         except Exception as failure:
-            ended.update(error=f"the recording could not be finished: {failure}", internal=True)
+            ended.update(error=f"could not finish its recording: {failure}", internal=True)
             code = 1
     write_status(status, **ended, private_bytes=now, peak_private_bytes=peak)
     for stream in (sys.stdout, sys.stderr):

@@ -141,7 +141,7 @@ def _comparison(own: Summary, other: Summary) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("prismllm.report").joinpath(name).read_text()
+    return resources.files("prismllm.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

@@ -148,11 +148,11 @@ class Trace:
 
     def write(self, path: str | os.PathLike) -> None:
         """Writes a .prism file: complete, or OSError and nothing."""
-        _graph.write(self.graph, os.fspath(path))
+        _graph.write(self.graph, os.fsencode(path))
 
 
 def load(path: str | os.PathLike, check: bool = False) -> Trace:
     """Opens a .prism file by mapping it: milliseconds, whatever its size. Values are checked before their first use, or
     all at once with `check`. OSError where the file cannot be read, ValueError where it breaks the format."""
     path = os.fspath(path)
-    return Trace(_graph.open(path, check), path)
+    return Trace(_graph.open(os.fsencode(path), check), path)
