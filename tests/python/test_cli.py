@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import entry_points
 
 import pytest
+from small_traces import Recording, build
 
 from prismllm.launch import RunFolder
 from prismllm.replay import replay
@@ -124,9 +125,12 @@ def test_relative_folders_stay_where_they_are_when_the_program_leaves(run_prism,
 
 def test_names_and_arguments_may_be_any_bytes_and_look_like_markup(run_prism, tmp_path):
     names = {kind: os.fsdecode(b"a[/b]\xff") + kind for kind in (".py", ".prism", ".json", ".html")}
+    (tmp_path / "a[").mkdir()
     (tmp_path / names[".py"]).write_text("import sys; print(ascii(sys.argv[1]))")
     run_dir = os.fsdecode(b"run-\xff")
-    done = run_prism("capture", "-n", 1, "--run-dir", run_dir, names[".py"], os.fsdecode(b"\xfe"))
+    done = run_prism(
+        "capture", "-n", 1, "--run-dir", run_dir, "-o", names[".prism"], names[".py"], os.fsdecode(b"\xfe")
+    )
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, r"'\udcfe'"), done.stderr
     assert r"a[/b]\udcff.prism" in done.stdout
     for command in ("info", "replay", "export", "report"):
@@ -327,6 +331,21 @@ def test_a_scenario_that_says_nothing_sensible_is_refused_in_one_line(traces, ru
     done = run_prism("replay", "--scenario", "scenario.toml", traces[0] / "one.prism")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert complaint in done.stderr
+
+
+@pytest.mark.parametrize("command", ["replay", "export", "report"])
+def test_a_trace_whose_ranks_wait_for_each_other_for_ever_says_who_waits_for_whom(run_prism, tmp_path, command):
+    recordings = []
+    for rank in range(2):
+        r = Recording(rank, [("default_pg", [0, 1])])
+        for op in ("recv", "send"):
+            r.wait(*r.issue(op, 0, 64, r.now, peer=1 - rank), r.now)
+        recordings.append(r)
+    build(recordings, timed=False).write(tmp_path / "circle.prism")
+    done = run_prism(command, "circle.prism")
+    assert done.returncode == 4
+    assert done.stderr.startswith("prism: circle.prism: replay cannot go on:"), done.stderr
+    assert sorted(os.listdir(tmp_path)) == ["circle.prism"]
 
 
 def test_export_and_report_write_what_they_name(traces, run_prism, tmp_path):
