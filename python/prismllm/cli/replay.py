@@ -28,7 +28,10 @@ _RANKS_SHOWN = 16
 )
 @common_options
 def command(output: Output, trace: str, scenario: str | None) -> None:
-    """Execute TRACE with all ranks virtual: time per iteration; busy, exposed communication and waiting per rank."""
+    """Execute TRACE with all ranks virtual: time per iteration; how each rank spent it, and its peak of memory.
+
+    Busy: computing and issuing communication; waiting: held up until the last peer had come; exposed: held up by the
+    transfer from then on."""
     from prismllm.replay import replay
 
     with wrong_use(scenario or trace):
@@ -40,8 +43,8 @@ def command(output: Output, trace: str, scenario: str | None) -> None:
     rows += [
         (
             f"rank {one.rank}",
-            f"busy {duration(one.busy_s)}, exposed communication {duration(one.exposed_comm_s)}, "
-            f"waiting {duration(one.waiting_s)}, peak memory {size(one.peak_memory_bytes)}",
+            f"busy {duration(one.busy_s)}, exposed {duration(one.exposed_comm_s)}, "
+            f"waiting {duration(one.waiting_s)}, peak {size(one.peak_memory_bytes)}",
         )
         for one in done.ranks[:_RANKS_SHOWN]
     ]
