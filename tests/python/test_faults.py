@@ -197,6 +197,14 @@ def test_what_python_says_of_a_program_is_all_that_is_shown(tmp_path, text):
     assert "prismllm/launch" not in run.error_text()
 
 
+def test_an_exception_hook_that_fails_hides_neither_error(tmp_path):
+    text = "import sys\ndef hook(*_): raise ValueError('in the hook')\nsys.excepthook = hook\nraise KeyError('first')"
+    run = start(tmp_path, ["record", "-n", 1], text)
+    assert run.end() == 3
+    assert "ValueError: in the hook" in run.error_text() and "KeyError: 'first'" in run.error_text()
+    assert "prismllm/launch" not in run.error_text()
+
+
 def test_a_forked_child_that_comes_to_the_programs_end_does_not_speak_for_its_rank(tmp_path):
     text = """
 import os

@@ -102,6 +102,18 @@ print("main ends")
     assert lines[-1] == "first registered, last to run"
 
 
+def test_a_rank_leads_a_process_group_and_may_do_without_its_streams(program, record):
+    path = program("""
+import os, signal, sys
+print(os.getpid() == os.getpgid(0) == os.getsid(0), flush=True)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+os.killpg(0, signal.SIGUSR1)
+sys.stdout.close()
+sys.stderr = None
+""")
+    assert record(2, path) == ["True", "True"]
+
+
 def test_multiprocessing_works_inside_ranks_by_fork_and_by_spawn(program, record):
     path = program("""
 import multiprocessing, os

@@ -21,6 +21,7 @@ from prismllm.launch.warm import reseed
 def become_child(zygote: int, log_prefix: str) -> None:
     """What every child of the zygote does first. Logs are files: a full pipe could block whoever writes to it."""
     die_with_parent(zygote)
+    os.setsid()  # as under torchrun: what a program does to its process group is done to itself alone
     signal.set_wakeup_fd(-1, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -88,9 +89,14 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             ended.update(error=f"could not finish its recording: {failure}", internal=True)
             code = 1
     write_status(status, **ended, private_bytes=now, peak_private_bytes=peak)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    _flush()
     return code
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the program may have closed it, or put another in its place
+            stream.flush()
 
 
 def _end_child(code: int, error: str | None) -> int:
@@ -98,8 +104,7 @@ def _end_child(code: int, error: str | None) -> int:
         print(error, end="", file=sys.stderr)
     threading._shutdown()
     atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+    _flush()
     return code
 
 
@@ -114,7 +119,11 @@ def _run_program(options: LaunchOptions) -> tuple[int, str | None]:
         return 1, None
     except BaseException as failure:
         if not sys.excepthook.__module__.startswith(("sys", "torch.")):  # the program's own
-            sys.excepthook(type(failure), failure, failure.__traceback__)
+            try:
+                sys.excepthook(type(failure), failure, failure.__traceback__)
+            except BaseException as another:
+                another.__context__ = None  # is told anyway
+                print(_traceback(another), end="", file=sys.stderr)
         return 1, _traceback(failure)
     return 0, None
 
