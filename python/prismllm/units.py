@@ -23,3 +23,9 @@ def duration(seconds: float) -> str:
 
 def share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.1f}%" if whole else "-"
+
+
+def counted(count: int, thing: str) -> str:
+    """1 class, 2 classes."""
+    plural = "es" if thing.endswith("s") else "s"
+    return f"{count} {thing}{'' if count == 1 else plural}"

@@ -67,8 +67,12 @@ std::string Coordinator::Impl::waiting_report() const {
       report += fmt::format(" and ranks {}", ranges_text({line.missing.begin() + kMissingShown, line.missing.end()}));
     report += "\n";
   }
-  if (!idle.empty()) report += fmt::format("  ranks {} sleep outside of any operation\n", ranges_text(idle));
-  if (!finished.empty()) report += fmt::format("  ranks {} have finished\n", ranges_text(finished));
+  const auto ranks = [&](const std::vector<int>& which, std::string_view one, std::string_view several) {
+    if (which.size() == 1) report += fmt::format("  rank {} {}\n", which[0], one);
+    if (which.size() > 1) report += fmt::format("  ranks {} {}\n", ranges_text(which), several);
+  };
+  ranks(idle, "sleeps outside of any operation", "sleep outside of any operation");
+  ranks(finished, "has finished", "have finished");
   return report;
 }
 

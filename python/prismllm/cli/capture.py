@@ -7,7 +7,7 @@ import click
 from prismllm.cli.common import Output, common_options
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
-from prismllm.units import duration, size
+from prismllm.units import counted, duration, size
 
 
 class MemorySize(click.ParamType):
@@ -69,7 +69,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     output.table(
         f"captured {program.name}",
         [
-            ("ranks", f"{world_size} on {slots} slots, {summary['classes']} classes"),
+            ("ranks", f"{world_size} on {counted(slots, 'slot')}, {counted(summary['classes'], 'class')}"),
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),

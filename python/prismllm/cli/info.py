@@ -6,7 +6,7 @@ import click
 
 from prismllm.cli.common import Output, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
-from prismllm.units import size
+from prismllm.units import counted, size
 
 
 @click.command("info", short_help="What is in a trace", epilog="Example: prism info job.prism --json -")
@@ -25,7 +25,7 @@ def command(output: Output, trace: str) -> None:
     output.table(
         trace,
         [
-            ("ranks", f"{summary['ranks']} in {summary['classes']} classes"),
+            ("ranks", f"{summary['ranks']} in {counted(summary['classes'], 'class')}"),
             ("groups", str(summary["groups"])),
             ("nodes", f"{summary['nodes']:,}"),
             ("iterations", str(summary["iterations"])),

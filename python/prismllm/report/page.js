@@ -205,7 +205,7 @@ function drawDifference() {
     bar("waiting for peers", "waiting", "waiting for peers"),
   ], layout(280, {
     barmode: "relative", xaxis: rankAxis("rank", d.ranks),
-    yaxis: axis(`second minus first, mean iteration [${unit}]`),
+    yaxis: axis(`second minus first [${unit}]`),
   }), CONFIG);
 }
 

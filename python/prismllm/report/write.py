@@ -125,7 +125,10 @@ def _comparison(own: Summary, other: Summary) -> str:
     def relative(a, b):
         return f"{100 * (b - a) / a:+.1f}%" if a else "-"
 
-    rows = [row("Iteration time, median", own.median_s, other.median_s, duration, relative)]
+    rows = [
+        row("Ranks", own.trace.world_size, other.trace.world_size, str, lambda a, b: f"{b - a:+d}" if a != b else "")
+    ]
+    rows.append(row("Iteration time, median", own.median_s, other.median_s, duration, relative))
     for name, a, b in zip(
         ("Busy", "Exposed communication", "Waiting for peers"), shares(own), shares(other), strict=True
     ):
@@ -134,7 +137,8 @@ def _comparison(own: Summary, other: Summary) -> str:
     first, second = (html.escape(os.path.basename(s.recorded.path or "trace")) for s in (own, other))
     return (
         '<section id="comparison"><h2>Comparison</h2>'
-        f"<p>{first} against {second}. Of the second: {html.escape(other.meaning)}</p>"
+        f"<p>{first} against {second}. Of the second: {html.escape(other.meaning)} "
+        "Below, by rank, the mean iteration.</p>"
         f"<table><thead><tr><th></th><th>{first}</th><th>{second}</th><th>change</th></tr></thead>"
         f'<tbody>{"".join(rows)}</tbody></table><div id="difference" class="plot"></div></section>'
     )
