@@ -162,7 +162,8 @@ PYBIND11_MODULE(_c10d, module) {
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0)
-      .def("run", &run_coordinator, NoGil(), "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
+      .def("run", &run_coordinator, NoGil(),
+           "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
            [](Coordinator& self, const std::string& why) {
              self.abort({ErrorCode::kAborted, why});

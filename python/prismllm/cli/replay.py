@@ -82,4 +82,6 @@ def _edits(path: str) -> list:
             edits.append(Edit(**table))
         except ValueError as reason:
             raise ValueError(f"edit {number}: {reason}") from None
+        if not table.keys() & {"scale", "add_s"}:
+            raise ValueError(f"edit {number} changes nothing: give it scale or add_s")
     return edits
