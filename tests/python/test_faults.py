@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from faults import Run
+from faults import LIMIT_S, Run
 
 # Two ranks that know each other; each has a worker process of its own, and one of those has left its session. They say
 # so and wait for what is done to them: rank 1 in a collective that rank 0 never joins, or asleep.
@@ -107,6 +107,26 @@ def test_a_signal_that_the_command_was_started_to_ignore_is_ignored(tmp_path):
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         os.kill(run.pid, number)
     assert run.end() == 143
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_while_the_trace_is_written_keeps_the_recordings_and_leaves_no_trace(tmp_path, number, code):
+    (tmp_path / "program.py").write_text("")
+    driver = f"""
+import os
+from prismllm import cli
+from prismllm.cli import fragments
+fragments.merge_run = lambda *_: os.kill(os.getpid(), {number:d})
+cli.main(["record", "--quiet", "-n", "1", "program.py"])
+"""
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", driver]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == code
+    assert done.stderr.startswith("prism: ended by a signal (fragments and logs are kept in "), done.stderr
+    folder = done.stderr.split("kept in ")[1].split(")")[0]
+    assert os.listdir(os.path.join(folder, "fragments")) == ["rank-0.prism"]
+    assert not (tmp_path / "program.prism").exists()
 
 
 def test_the_second_ctrl_c_ends_a_run_whose_output_nobody_reads_any_more(tmp_path):
