@@ -1,6 +1,8 @@
 // Operations: issuing, completing, waiting.
 #include <fmt/format.h>
 
+#include <system_error>
+
 #include "backend/client/session.hpp"
 #include "backend/client/thread_state.hpp"
 
@@ -100,8 +102,13 @@ void RankClient::Impl::start_pool_thread_if_needed(Lock& lock) {
     grow_pool(lock);
 }
 
-void RankClient::Impl::grow_pool(Lock&) {
-  if (pool_.size() < kMostPoolThreads && !stop_pool_) pool_.push_back(start_thread([this] { run_callbacks(); }));
+void RankClient::Impl::grow_pool(Lock& lock) {
+  if (pool_.size() >= kMostPoolThreads || stop_pool_) return;
+  try {
+    pool_.push_back(start_thread([this] { run_callbacks(); }));
+  } catch (const std::system_error& refused) {
+    fail(lock, {ErrorCode::kIo, fmt::format("no thread for callbacks could be started: {}", refused.what())});
+  }
 }
 
 void RankClient::Impl::run_callbacks() {
