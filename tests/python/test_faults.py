@@ -217,6 +217,23 @@ def test_what_python_says_of_a_program_is_all_that_is_shown(tmp_path, text):
     assert "prismllm/launch" not in run.error_text()
 
 
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "raise ValueError", "threading.Event().wait()"])
+def test_shared_memory_and_semaphores_of_a_killed_program_are_removed(tmp_path, end):
+    text = f"""
+import multiprocessing, os, threading
+from multiprocessing.shared_memory import SharedMemory
+memory, lock = SharedMemory(create=True, size=64), multiprocessing.get_context("spawn").Lock()
+print(f"{{memory.name}} and {{lock._semlock.name[1:]}} are up", flush=True)
+{end}
+"""
+    run = start(tmp_path, ["record", "-n", 1], text)
+    run.wait_for("are up")
+    os.kill(run.pid, signal.SIGTERM)
+    assert run.end() in (3, 143)
+    memory, _, semaphore, *_ = run.text.decode().split()
+    assert not {memory, f"sem.{semaphore}"} & shared_memory()
+
+
 def test_an_exception_hook_that_fails_hides_neither_error(tmp_path):
     text = "import sys\ndef hook(*_): raise ValueError('in the hook')\nsys.excepthook = hook\nraise KeyError('first')"
     run = start(tmp_path, ["record", "-n", 1], text)

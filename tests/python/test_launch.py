@@ -102,6 +102,16 @@ print("main ends")
     assert lines[-1] == "first registered, last to run"
 
 
+def test_a_rank_may_start_a_run_of_its_own(program, run_prism):
+    program("print('inner')", "inner.py")
+    outer = program("""
+import os, subprocess, sys
+subprocess.run([sys.executable, "-m", "prismllm", "record", "--quiet", "-n", "1", "inner.py"], check=True)
+""")
+    done = run_prism("capture", "--quiet", "-n", 1, outer)
+    assert (done.returncode, done.stdout) == (0, "inner\n"), done.stderr
+
+
 def test_a_rank_leads_a_process_group_and_may_do_without_its_streams(program, record):
     path = program("""
 import os, signal, sys

@@ -102,7 +102,7 @@ class _Run:
                 [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
                  str(theirs.fileno()), str(os.getpid()), _package_root()],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, pass_fds=[theirs.fileno()],
-                start_new_session=True, env={**os.environ, **_zygote_environment()})  # fmt: skip
+                start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
         self.selector = stack.enter_context(selectors.DefaultSelector())
         for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
@@ -195,5 +195,7 @@ def _package_root() -> str:
 
 
 def _zygote_environment() -> dict[str, str]:
-    # One OpenMP thread: a parent whose OpenMP pool has threads hangs its forked children.
-    return {"OMP_NUM_THREADS": "1"}
+    # Where a rank of another run has started this one, that run's variables are not for this one's ranks. One OpenMP
+    # thread: a parent whose OpenMP pool has threads hangs its forked children.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PRISM_")}
+    return inherited | {"OMP_NUM_THREADS": "1"}
