@@ -59,7 +59,11 @@ class CMakeBuild(build_ext):
         configure += [f"-DPRISM_PYTHON_OUTPUT={modules}", *os.environ.get("PRISM_CMAKE_ARGS", "").split()]
         try:
             subprocess.run(configure, check=True)
-            subprocess.run([cmake, "--build", str(build), "-j", str(parallel_jobs())], check=True)
+            # As the Makefile has it: a build in pip's copy of the tree then finds what the tree's own build compiled.
+            cached = {"CCACHE_BASEDIR": str(ROOT), "CCACHE_NOHASHDIR": "1"}
+            cached["CCACHE_SLOPPINESS"] = "pch_defines,time_macros"
+            command = [cmake, "--build", str(build), "-j", str(parallel_jobs())]
+            subprocess.run(command, check=True, env=cached | os.environ)
         except subprocess.CalledProcessError as error:
             sys.exit(f"prismllm: the native build failed ({error.cmd[0]} exited with {error.returncode}), see above")
         inside_source = self.inplace or getattr(self, "editable_mode", False)

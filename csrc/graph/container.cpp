@@ -79,7 +79,7 @@ Result<Container> parse_container(std::string_view file, const std::string& path
   const auto room = std::min<std::uint64_t>(file.size() - kLengthBytes, kMaxHeaderBytes);
   if (length < 2 || length > room)
     return corrupt(path,
-                   fmt::format("the header length is {}; accepted: 2 to {} (is it a .prism file?)", length, room));
+                   fmt::format("is this a .prism file? Its header length is {}; accepted: 2 to {}", length, room));
   Container container;
   container.data_start = kLengthBytes + length;
   PRISM_ASSIGN_OR_RETURN(const auto json,

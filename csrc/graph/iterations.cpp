@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 
 #include "graph/repetition.hpp"
@@ -95,6 +96,34 @@ std::size_t cut(const Sequence& s, const Repetition& r) {
   return i;
 }
 
+// Where the period that begins at `at` occurs: in the repetition, and apart from it before and behind, where a
+// checkpoint or an evaluation has interrupted the iterations. Ascending, not overlapping. O(n), after Knuth, Morris and
+// Pratt.
+std::vector<std::size_t> occurrences(std::span<const std::uint32_t> tokens, std::size_t at, const Repetition& r) {
+  const auto period = tokens.subspan(at, r.period);
+  std::vector<std::size_t> border(period.size(), 0);  // of each prefix: its longest prefix that is also its suffix
+  for (std::size_t i = 1, length = 0; i < period.size(); ++i) {
+    while (length > 0 && period[i] != period[length]) length = border[length - 1];
+    if (period[i] == period[length]) ++length;
+    border[i] = length;
+  }
+  std::vector<std::size_t> found;
+  const auto search = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin, matched = 0; i < end; ++i) {
+      while (matched > 0 && tokens[i] != period[matched]) matched = border[matched - 1];
+      if (tokens[i] == period[matched]) ++matched;
+      if (matched < period.size()) continue;
+      found.push_back(i + 1 - period.size());
+      matched = 0;
+    }
+  };
+  search(0, at);
+  const auto repeats = (r.end - at) / r.period;
+  for (std::size_t i = 0; i < repeats; ++i) found.push_back(at + i * r.period);
+  search(at + repeats * r.period, tokens.size());
+  return found;
+}
+
 }  // namespace
 
 Periods find_periods(const RankRecord& record) {
@@ -111,7 +140,7 @@ Periods find_periods(const RankRecord& record) {
   }
   for (std::size_t i = 0; i < 3; ++i) {
     if (!found[i] || found[i]->weight == 0 || found[i]->weight * 10 < most * 9) continue;
-    for (auto at = cut(sequences[i], *found[i]); at + found[i]->period <= found[i]->end; at += found[i]->period)
+    for (const auto at : occurrences(sequences[i].tokens, cut(sequences[i], *found[i]), *found[i]))
       periods.first_comm.push_back(sequences[i].comm[at]);
     break;
   }

@@ -59,7 +59,7 @@ def _edits(path: str) -> list:
     try:
         import tomllib
     except ImportError:  # Python 3.10
-        raise ValueError("scenarios need Python 3.11 or newer") from None
+        import tomli as tomllib
     from prismllm.replay import Edit, shown
 
     if not os.path.isfile(path):  # a pipe might never end

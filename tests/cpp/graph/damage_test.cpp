@@ -121,7 +121,7 @@ TEST_CASE("corrupt headers are errors that name file, field and value") {
   };
   REQUIRE(contains(error(""), "the file has 0 bytes"));
   REQUIRE(contains(error("short"), "the file has 5 bytes"));
-  REQUIRE(contains(error(std::string(8, '\xff') + "{}"), "the header length is 18446744073709551615"));
+  REQUIRE(contains(error(std::string(8, '\xff') + "{}"), "Its header length is 18446744073709551615"));
   REQUIRE(contains(error(replaced(bytes, "{\"", "{\xff\"")), "is not acceptable JSON"));
   REQUIRE(contains(error(with_header(bytes, std::string(100'000, '['))), "nesting deeper than 3"));
   REQUIRE(contains(edited("\"prism\":\"", "\"prism\":\"" + std::string(100'000, '[')), "nesting deeper than 32"));

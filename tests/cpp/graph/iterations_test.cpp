@@ -100,6 +100,24 @@ TEST_CASE("expert traffic of changing size still has iterations") {
   REQUIRE(find_iterations(w.record).size() == 6);
 }
 
+TEST_CASE("iterations go on behind a checkpoint and an evaluation") {
+  auto w = job_of_two();
+  std::vector<std::uint32_t> begins;
+  for (const int iterations : {2, 5, 1}) {
+    for (int i = 0; i < iterations; ++i) {
+      begins.push_back(static_cast<std::uint32_t>(w.record.nodes.size()));
+      w.compute("forward");
+      w.all_reduce(0, 64);
+      w.compute("backward");
+      w.all_reduce(0, 1024);
+      w.compute("optimizer");
+    }
+    w.wait(w.collective(Op::kBarrier, 0, 0));  // a checkpoint
+    for (int batch = 0; batch < 2; ++batch) w.all_reduce(0, 64);
+  }
+  REQUIRE(find_iterations(w.record) == begins);
+}
+
 TEST_CASE("an iteration ends with the optimizer's step") {
   auto w = job_of_two();
   std::vector<std::uint32_t> begins;
