@@ -174,8 +174,7 @@ def test_a_killed_coordinator_ends_the_run(tmp_path):
 @pytest.mark.parametrize("route", ROUTES)
 def test_ctrl_c_while_torch_is_being_imported_ends_at_once(tmp_path, route):
     """The zygote exists and has not said anything yet."""
-    (tmp_path / "program.py").write_text("")
-    run = Run(*ROUTES[route], "program.py", cwd=tmp_path)
+    run = start(tmp_path, ROUTES[route], "")
     while not (pids := run.everyone()[1:]):
         assert run.process.poll() is None, run.error_text()
     os.kill(run.pid, signal.SIGINT)
