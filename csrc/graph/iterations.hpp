@@ -16,9 +16,10 @@ struct Periods {
 };
 
 // The heaviest repetition in the rank's sequence of communications, and where its period occurs once more apart from it
-// (the iterations of another epoch); set-up before it and another ending after it are left out. What tells tokens apart, finest first, as long as the finer ones explain nearly as much of the run:
-// communications and waits in order of time; communications; communications without the sizes that data decide (MoE).
-// Where optimizers are seen to step, a repetition that is no iteration (micro-batches of a single one) does not count.
+// (the iterations of another epoch); set-up before it and another ending after it are left out. What tells tokens
+// apart, finest first, as long as the finer ones explain nearly as much of the run: communications and waits in order
+// of time; communications; communications without the sizes that data decide (MoE). Where optimizers are seen to step,
+// a repetition that is no iteration (micro-batches of a single one) does not count.
 Periods find_periods(const RankRecord& record);
 
 // Gives all ranks the same number of iterations: the smallest that a rank found. A rank that found m times as many
