@@ -176,10 +176,16 @@ PYBIND11_MODULE(_c10d, module) {
              py::arg("timed"), py::arg("progress_model"), py::arg("metadata"));
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
-  module.def("mark_iteration", [] {
-    if (auto* recorder = Recorder::active()) recorder->mark_iteration();
-  });
-  module.def("name_next_span", [](std::string name) {
-    if (auto* recorder = Recorder::active()) recorder->name_next_span(std::move(name));
-  });
+  module.def(
+      "mark_iteration",
+      [] {
+        if (auto* recorder = Recorder::active()) recorder->mark_iteration();
+      },
+      NoGil());
+  module.def(
+      "name_next_span",
+      [](std::string name) {
+        if (auto* recorder = Recorder::active()) recorder->name_next_span(std::move(name));
+      },
+      NoGil());
 }

@@ -126,12 +126,13 @@ void RankClient::Impl::run_callbacks() {
     extra_callback_ = false;
     ++callbacks_running_;
     callback_started_ns_ = now_ns();
-    const auto done = std::move(works_[completion.work].done);
+    auto done = std::move(works_[completion.work].done);
     lock.unlock();
     if (done) {
       const Outcome outcome{completion.error ? Result<void>(*completion.error) : Result<void>(), completion.regions,
                             completion.source};
       done(outcome);
+      done = nullptr;  // not under our lock: what it holds may need other locks to go (Python's, for a tensor)
     }
     lock.lock();
     --callbacks_running_;

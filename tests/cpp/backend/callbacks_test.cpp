@@ -109,6 +109,25 @@ TEST_CASE("a callback whose turn has not come runs all the same when the whole j
   }));
 }
 
+TEST_CASE("what a callback holds is let go outside the client's lock") {
+  // As a Python tensor, whose last reference takes the interpreter's lock, which a thread may hold that asks the
+  // client.
+  struct Holder {
+    RankClient& client;
+    std::int64_t& asked;
+    ~Holder() { asked = client.off_slot_ns(); }
+  };
+  require_ok(run_job(2, 1, [](Rank& self) {
+    std::int64_t asked = -1;
+    auto holder = std::make_shared<Holder>(self.client(), asked);
+    const auto operation = self.operation(Op::kAllReduce, {self.put({1})}, {1});
+    const WorkId work = self.client().issue(operation, [holder](const Outcome&) {}).value();
+    holder.reset();
+    expect(self.wait(work).ok(), "wait");
+    expect(asked >= 0, "the callback's holder is gone when the wait is over");
+  }));
+}
+
 TEST_CASE("a callback that sleeps until a later callback has run does not stop the job") {
   require_ok(run_job(2, 1, [](Rank& self) {
     std::mutex mutex;
