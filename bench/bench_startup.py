@@ -13,7 +13,7 @@ PROGRAM = Path(__file__).resolve().parents[1] / "tests" / "programs" / "ddp.py"
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "prismllm", "capture", "--quiet", "--json", "run.json", "-n", str(RANKS)]
-        subprocess.run([*command, PROGRAM, "--steps", "1"], cwd=folder, check=True, stdout=sys.stderr)
+        subprocess.run([*command, PROGRAM, "--steps", "1"], cwd=folder, check=True, stdout=sys.stderr, timeout=120)
         summary = json.loads((Path(folder) / "run.json").read_text())
     figures = (
         # From the first fork, when the zygote is warm, to the last rank's end.

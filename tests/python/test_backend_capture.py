@@ -233,6 +233,13 @@ def _negative_tag(rank, world):
     dist.send(torch.ones(1), 1, tag=-5) if rank == 0 else dist.recv(torch.ones(1), 0, tag=-5)
 
 
+def _sparse(rank, world):
+    dist.init_process_group("gloo")
+    # torch's dispatcher lets a sparse tensor through to all_reduce alone; the backend itself can be called.
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend.broadcast(torch.ones(2, 2).to_sparse(), 0).wait()
+
+
 def _two_first_ranks(rank, world):
     dist.init_process_group("gloo", rank=0, world_size=world)
 
@@ -241,6 +248,7 @@ def _two_first_ranks(rank, world):
     ("body", "complaint"),
     [
         (_negative_tag, "tag -5; accepted: 0 and above"),  # Gloo: "Tag must be nonnegative"
+        (_sparse, "a sparse tensor is not supported under capture"),
         (_two_first_ranks, "this process is rank 1 of the job and joins as rank 0 of [0, 1]"),
     ],
 )

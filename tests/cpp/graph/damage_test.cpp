@@ -13,11 +13,7 @@
 #include "graph/jobs.hpp"
 
 using namespace prism;
-using prism::test::Folder;
-using prism::test::Job3D;
-using prism::test::slurp;
-using prism::test::spit;
-using prism::test::written;
+using namespace prism::test;
 
 namespace {
 

@@ -10,11 +10,7 @@
 #include "graph/jobs.hpp"
 
 using namespace prism;
-using prism::test::Folder;
-using prism::test::Job3D;
-using prism::test::slurp;
-using prism::test::spit;
-using prism::test::written;
+using namespace prism::test;
 
 TEST_CASE("a trace comes back from its file as it was") {
   const Folder folder;
