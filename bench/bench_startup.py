@@ -1,4 +1,4 @@
-"""How fast 64 logical ranks of a data parallel MLP are up and through a training step, and what memory each costs."""
+"""How fast 64 logical ranks of a data parallel job are up and through a training step, and what memory each costs."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 RANKS = 64
-PROGRAM = Path(__file__).resolve().parents[1] / "tests" / "programs" / "ddp.py"
+PROGRAM = Path(__file__).resolve().parent / "programs" / "ddp_classifier.py"
 
 
 def main() -> None:

@@ -170,6 +170,34 @@ print("numpy", numpy.random.rand())
         assert len({line for line in lines if line.startswith(generator)}) == 3
 
 
+REHEARSED = """
+import logging, sys, warnings
+import torch, torch.distributed as dist
+from prismllm.launch import rehearsal
+def state():
+    world, c10d = dist.distributed_c10d._world, dist.distributed_c10d
+    return [dist.is_initialized(), dist.get_debug_level(), world.group_count,
+            c10d._default_pg_init_method, dict(world.pg_names), dict(world.pg_map), dict(world.tags_to_pg),
+            dist.Backend.backend_list, torch.is_grad_enabled(),
+            warnings.filters[:], logging.root.manager.disable, torch.get_default_dtype()]
+before, completed = state(), []
+def watched(scene):
+    return lambda: (scene(), completed.append(scene.__name__))
+for name in ("_data_parallel", "_fully_sharded", "_tensor_parallel"):
+    setattr(rehearsal, name, watched(getattr(rehearsal, name)))
+rehearsal.rehearse()
+print(len(completed), state() == before, open("/proc/self/status").read().split("Threads:")[1].split()[0])
+"""
+
+
+@pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
+def test_what_is_rehearsed_before_the_ranks_exist_leaves_torch_as_it_was(debug):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISTRIBUTED_DEBUG": debug}
+    command = [sys.executable, "-c", REHEARSED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout.split() == ["3", "True", "1"], done.stderr
+
+
 def test_modules_of_the_user_are_imported_by_each_rank_and_not_before_it_exists(program, record):
     program("import os\nrank = int(os.environ['RANK'])\n", "settings.py")
     path = program("import settings\nprint(settings.rank)")

@@ -12,6 +12,7 @@
 #include "backend/c10d/session.hpp"
 #include "backend/c10d/store.hpp"
 #include "backend/c10d/tensors.hpp"
+#include "backend/client/heap.hpp"
 #include "backend/coordinator/coordinator.hpp"
 #include "backend/executor/aten_executor.hpp"
 #include "core/deadline.hpp"
@@ -170,6 +171,9 @@ PYBIND11_MODULE(_c10d, module) {
            })
       .def("statistics_json", &Coordinator::statistics_json);
 
+  module.def(
+      "fill_heaps", [] { return fill_c_heap() + fill_pools(PyObject_Malloc, 16 << 10, 48, 512); },
+      "Last before a fork: takes the gaps of this process's heaps, so that what its children allocate lies densely.");
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),

@@ -15,6 +15,7 @@ import weakref
 
 from prismllm.launch.processes import thread_names
 from prismllm.launch.program import Program, is_installed
+from prismllm.launch.rehearsal import rehearse
 
 _LAZY = (
     "torch._dynamo",
@@ -61,7 +62,7 @@ def driver_unasked():
 
 
 def warm_torch() -> None:
-    """Imports torch and what it imports lazily, and takes one optimizer step."""
+    """Imports torch and what it imports lazily, and takes some steps of training."""
     import torch
 
     for module in _LAZY:
@@ -69,14 +70,13 @@ def warm_torch() -> None:
             importlib.import_module(module)
     layer = torch.nn.Linear(4, 4)
     optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1), torch.optim.AdamW(layer.parameters())]
-    if accelerator_visible():  # after a backward here, backward in the children would raise
-        for parameter in layer.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-    else:
-        layer(torch.ones(2, 4)).sum().backward()
+    for parameter in layer.parameters():
+        parameter.grad = torch.zeros_like(parameter)
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
+    if torch.distributed.is_available() and not accelerator_visible():
+        rehearse()
 
 
 def preload(program: Program, skip: frozenset[str]) -> list[str]:
@@ -98,8 +98,11 @@ def settle() -> list[weakref.finalize]:
     """Last before the forks: what exists now belongs to the zygote. A rank's collector never looks at it, and a rank
     does not finalize it at its exit (torch's operator libraries alone would cost each rank 34 MB of copied pages).
     Returns the finalizers, for the zygote's own exit."""
+    from prismllm import _c10d
+
     gc.collect()
     gc.freeze()
+    _c10d.fill_heaps()
     finalizers = [finalizer for finalizer in list(weakref.finalize._registry) if finalizer.atexit]
     for finalizer in finalizers:
         finalizer.atexit = False
