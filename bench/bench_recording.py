@@ -1,7 +1,7 @@
 """What recording costs a training job: blocks of steps with and without it alternate inside one run.
 
-Ranks (Gloo on CPU, NCCL on one GPU) train a DistributedDataParallel model whose layers sleep, so that a step takes
-about 20 ms and ranks do not fight for cores. Blocks of one pair follow each other closely, in alternating order, so
+Ranks (Gloo on CPU, NCCL on one GPU) train a DistributedDataParallel model whose layers sleep, so that ranks
+fight less for cores; a step takes about 20 ms on two of them. Blocks of one pair follow each other closely, in alternating order, so
 that what else the machine does falls on both. Printed are the mean relative difference of the pairs and its one-sided
 95% bound, twice: of the time that steps take, and of the processor time that a rank spends in them (all its threads, as
 a share of the step). Recording only computes while a step runs, so the second says the same as the first, without the
@@ -20,11 +20,10 @@ import time
 from pathlib import Path
 
 LAYERS = 4
-SLEEP_S = 0.016  # per step; the rest of its 20 ms is what ranks compute and send
 LIMIT_PERCENT = 0.5
 
 
-def step_maker(device: str):
+def step_maker(device: str, sleep_s: float):
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -34,7 +33,7 @@ def step_maker(device: str):
             self.linear = torch.nn.Linear(128, 128)
 
         def forward(self, x):
-            time.sleep(SLEEP_S / LAYERS)  # stands for compute; also under the autograd graph that follows
+            time.sleep(sleep_s / LAYERS)  # stands for compute; also under the autograd graph that follows
             return torch.relu(self.linear(x))
 
     torch.manual_seed(0)
@@ -63,7 +62,7 @@ def run_rank(options) -> None:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     backend = "nccl" if options.device == "cuda" else "gloo"
     dist.init_process_group(backend, init_method=f"file://{options.folder}/rendezvous", rank=rank, world_size=world)
-    step = step_maker(options.device)
+    step = step_maker(options.device, options.sleep_ms / 1000)
 
     def block(recorded: bool) -> tuple[float, float]:
         """Seconds per step: elapsed, and of this rank's processor time."""
@@ -94,7 +93,7 @@ def run_rank(options) -> None:
 def run_ranks(options) -> list:
     """[rank][pair][without, with recording] -> (elapsed, processor time)."""
     command = [sys.executable, __file__, "--device", options.device, "--pairs", str(options.pairs)]
-    command += ["--steps", str(options.steps), "--folder", options.folder]
+    command += ["--steps", str(options.steps), "--sleep-ms", str(options.sleep_ms), "--folder", options.folder]
     ranks = []
     try:
         for rank in range(options.ranks):
@@ -117,6 +116,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=120, help="pairs of blocks, one with and one without recording")
     parser.add_argument("--steps", type=int, default=10, help="steps per block")
+    parser.add_argument("--sleep-ms", type=float, default=8, help="of a step; choose it so that steps take 20 ms")
     parser.add_argument("--timeout", type=float, default=240, help="seconds that the whole run may take")
     parser.add_argument("--folder", help=argparse.SUPPRESS)  # given to the ranks
     options = parser.parse_args()

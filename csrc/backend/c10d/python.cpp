@@ -90,12 +90,13 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 }
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
-                                              std::uint64_t memory_budget_bytes) {
+                                              std::uint64_t memory_budget_bytes, std::string spill_directory) {
   Coordinator::Options options;
   options.address = std::move(address);
   options.world_size = world_size;
   options.slots = slots;
   options.memory_budget_bytes = memory_budget_bytes;
+  options.spill_directory = std::move(spill_directory);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -162,7 +163,7 @@ PYBIND11_MODULE(_c10d, module) {
 
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
-           py::arg("memory_budget_bytes") = 0)
+           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "")
       .def("run", &run_coordinator, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -22,11 +22,14 @@ Block* held = nullptr;  // what fills the gaps, so that leak checkers know it
 std::size_t fill_c_heap() {
   std::size_t filled = 0;
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
+  constexpr int kMostForeign = 16;  // from what threads, now gone, left in this one's cache
   // What lies below the unused end of the heap can only be a gap.
-  const auto top = reinterpret_cast<std::uintptr_t>(sbrk(0)) - mallinfo2().keepcost;
+  const auto end = [] { return reinterpret_cast<std::uintptr_t>(sbrk(0)); };
+  const auto top = end() - mallinfo2().keepcost;
   const auto fill = [&](std::size_t size) {
-    while (auto* memory = std::malloc(size)) {
-      if (const auto address = reinterpret_cast<std::uintptr_t>(memory); address >= top) return std::free(memory);
+    for (int foreign = 0; auto* memory = std::malloc(size);) {
+      const auto address = reinterpret_cast<std::uintptr_t>(memory);
+      if (address >= top && (address < end() || ++foreign > kMostForeign)) return std::free(memory);
       held = new (memory) Block{held};
       filled += size;
     }

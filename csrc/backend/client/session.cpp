@@ -19,7 +19,7 @@ Result<void> RankClient::Impl::connect() {
   Lock lock(mutex_);
   send(lock, wire::Hello{wire::kProtocolVersion, static_cast<std::uint32_t>(options_.rank),
                          static_cast<std::uint32_t>(options_.world_size)});
-  // The welcome comes with the shared memory's descriptor, in one piece and alone.
+  // The welcome comes with the shared memory's descriptors, in one piece and alone.
   std::uint8_t bytes[4096];
   pollfd ready{socket_.get(), POLLIN, 0};
   int events = 0;
@@ -29,8 +29,8 @@ Result<void> RankClient::Impl::connect() {
   } while (events < 0 && errno == EINTR);  // a signal for the program
   if (events <= 0)
     return Error{ErrorCode::kTimeout, fmt::format("the coordinator at '{}' does not answer", options_.address)};
-  UniqueFd memory;
-  const std::ptrdiff_t got = receive_with_fd(socket_.get(), bytes, memory);
+  std::vector<UniqueFd> memory;
+  const std::ptrdiff_t got = receive_with_fds(socket_.get(), bytes, memory);
   if (got <= 0) return Error{ErrorCode::kPeerFailed, "the coordinator has closed the connection"};
   auto frame = wire::first_frame(std::span(bytes).first(static_cast<std::size_t>(got)));
   if (frame && *frame && (*frame)->type == wire::MessageType::kAbort)
@@ -39,9 +39,11 @@ Result<void> RankClient::Impl::connect() {
                            ? wire::decode<wire::Welcome>(**frame)
                            : std::nullopt;
   const std::size_t used = welcome ? wire::kFrameHeaderBytes + (*frame)->body.size() : 0;
-  if (!welcome || memory.get() < 0)
+  if (!welcome || memory.size() != (welcome->spill_window_bytes != 0 ? 2u : 1u))
     return Error{ErrorCode::kInvalidInput, fmt::format("what answers at '{}' is no coordinator", options_.address)};
-  PRISM_ASSIGN_OR_RETURN(memory_, SharedMemory::attach(memory.release(), options_.world_size, welcome->window_bytes));
+  PRISM_ASSIGN_OR_RETURN(
+      memory_, SharedMemory::attach(memory[0].release(), memory.size() > 1 ? memory[1].release() : -1,
+                                    options_.world_size, welcome->window_bytes, welcome->spill_window_bytes));
   staging_ = std::make_unique<Staging>(*memory_, options_.rank);
   lend_after_ns_ = std::max<std::int64_t>(welcome->lend_after_ns, 100'000);
   off_slot_since_ns_ = now_ns();

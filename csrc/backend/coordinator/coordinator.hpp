@@ -20,6 +20,7 @@ class Coordinator {
     int world_size = 1;
     int slots = 1;
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
+    std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =
@@ -35,7 +36,7 @@ class Coordinator {
   // From any thread (one that waits for signals, too; not from inside a signal handler): ends the run with this as its
   // first error.
   void abort(Error error);
-  // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak, ...
+  // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak, spilled_bytes_peak, ...
   std::string statistics_json() const;
 
  private:

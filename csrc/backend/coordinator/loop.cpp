@@ -72,7 +72,8 @@ Result<void> Coordinator::Impl::run() {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  PRISM_ASSIGN_OR_RETURN(memory_, SharedMemory::create(options_.world_size, options_.address_space_bytes));
+  PRISM_ASSIGN_OR_RETURN(memory_, SharedMemory::create(options_.world_size, options_.address_space_bytes,
+                                                       options_.spill_directory));
   const std::uint64_t budget =
       options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes : available_memory_bytes() / 4 * 3;
   memory_->control().budget_bytes.store(budget);
@@ -183,6 +184,7 @@ std::string Coordinator::Impl::statistics_json() const {
   json["messages"] = messages_;
   json["operations"] = operations_;
   json["staged_bytes_peak"] = memory_ ? memory_->control().staged_bytes_peak.load() : 0;
+  json["spilled_bytes_peak"] = memory_ ? memory_->control().spilled_bytes_peak.load() : 0;
   json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
   return json.dump();
 }

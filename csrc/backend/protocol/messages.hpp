@@ -153,12 +153,12 @@ struct Finish {
 
 // --- the coordinator speaks
 
-// Carries the descriptor of the shared memory.
+// Carries the descriptors of the shared memory, and of the file for what is spilled where there is one.
 struct Welcome {
   static constexpr auto kType = MessageType::kWelcome;
-  std::uint64_t window_bytes = 0;
+  std::uint64_t window_bytes = 0, spill_window_bytes = 0;
   std::int64_t lend_after_ns = 0;
-  void fields(auto& a) { a.value(window_bytes), a.value(lend_after_ns); }
+  void fields(auto& a) { a.value(window_bytes), a.value(spill_window_bytes), a.value(lend_after_ns); }
 };
 
 struct Grant {

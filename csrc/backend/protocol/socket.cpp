@@ -57,28 +57,28 @@ bool send_all(int fd, std::span<const std::uint8_t> bytes) {
   return true;
 }
 
-bool send_with_fd(int socket, std::span<const std::uint8_t> bytes, int fd) {
+bool send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
   iovec piece{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = sizeof control;
+  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  header->cmsg_len = CMSG_LEN(fds.size_bytes());
+  std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   ssize_t sent = 0;
   do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(bytes.size());
 }
 
-std::ptrdiff_t receive_with_fd(int socket, std::span<std::uint8_t> bytes, UniqueFd& fd) {
+std::ptrdiff_t receive_with_fds(int socket, std::span<std::uint8_t> bytes, std::vector<UniqueFd>& fds) {
   iovec piece{bytes.data(), bytes.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
@@ -90,9 +90,11 @@ std::ptrdiff_t receive_with_fd(int socket, std::span<std::uint8_t> bytes, Unique
   if (received <= 0) return received;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    int passed = -1;
-    std::memcpy(&passed, CMSG_DATA(header), sizeof passed);
-    fd = UniqueFd(passed);
+    for (std::size_t at = 0; CMSG_LEN(at + sizeof(int)) <= header->cmsg_len; at += sizeof(int)) {
+      int passed = -1;
+      std::memcpy(&passed, CMSG_DATA(header) + at, sizeof passed);
+      fds.emplace_back(passed);
+    }
   }
   return received;
 }

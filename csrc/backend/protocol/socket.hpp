@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/deadline.hpp"
 #include "core/result.hpp"
@@ -43,9 +44,10 @@ Result<AbstractAddress> abstract_address(const std::string& name);
 Result<UniqueFd> connect_to(const std::string& name, Deadline deadline);
 // Writes all of `bytes`; false when the other end is gone.
 bool send_all(int fd, std::span<const std::uint8_t> bytes);
-// Sends `bytes` (a few) with a descriptor; false when the other end is gone or would block.
-bool send_with_fd(int socket, std::span<const std::uint8_t> bytes, int fd);
-// Receives up to bytes.size() bytes, and the descriptor that may come with them; 0 at the end, -1 with errno.
-std::ptrdiff_t receive_with_fd(int socket, std::span<std::uint8_t> bytes, UniqueFd& fd);
+// Sends `bytes` (a few) with descriptors (at most kMostFds); false when the other end is gone or would block.
+constexpr std::size_t kMostFds = 2;
+bool send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds);
+// Receives up to bytes.size() bytes, and the descriptors that may come with them; 0 at the end, -1 with errno.
+std::ptrdiff_t receive_with_fds(int socket, std::span<std::uint8_t> bytes, std::vector<UniqueFd>& fds);
 
 }  // namespace prism

@@ -1,11 +1,8 @@
 #include "backend/protocol/window_allocator.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 namespace prism {
 namespace {
@@ -16,6 +13,12 @@ constexpr std::uint64_t kLarge = 256u << 10;
 constexpr std::uint64_t kSmallGrowth = 512u << 10;  // pages are reserved in such steps
 
 std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+void raise_peak(std::atomic<std::uint64_t>& peak, std::uint64_t value) {
+  std::uint64_t before = peak.load(std::memory_order_relaxed);
+  while (value > before && !peak.compare_exchange_weak(before, value)) {
+  }
+}
 
 }  // namespace
 
@@ -54,20 +57,19 @@ WindowAllocator::WindowAllocator(SharedMemory& memory, int owner) : memory_(memo
   small_end_ = begin + (owner == memory.coordinator() ? kPage : 0);  // the control block's page
   large_begin_ = begin + memory.window_bytes() / 4;
   large_.insert(large_begin_, begin + memory.window_bytes() - large_begin_);
+  if (memory.spill_window_bytes() != 0) disk_.insert(memory.spill_window_begin(owner), memory.spill_window_bytes());
 }
 
 WindowAllocator::~WindowAllocator() {
-  std::uint64_t bytes = 0;
-  for (const auto& block : blocks_) bytes += block.second;
-  memory_.control().staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  for (const auto& [offset, bytes] : blocks_) uncharge(offset, bytes);
 }
 
 Result<Region> WindowAllocator::allocate(std::uint64_t bytes) {
   if (bytes == 0) return Region{memory_.window_begin(owner_ + 1), 0};  // the window's end: no block begins there
-  if (bytes > memory_.window_bytes()) return out_of_window(bytes);
+  if (bytes > std::max(memory_.window_bytes(), memory_.spill_window_bytes())) return out_of_window(bytes);
   const std::uint64_t rounded = round_up(bytes, bytes < kLarge ? kAlignment : kPage);
-  PRISM_RETURN_IF_ERROR(charge(rounded));
-  auto offset = bytes < kLarge ? small_block(rounded) : large_block(rounded);
+  if (!charge(rounded)) return spill(bytes);
+  auto offset = bytes < kLarge ? small_block(rounded) : pages(large_, rounded);
   if (!offset) {
     memory_.control().staged_bytes.fetch_sub(rounded, std::memory_order_relaxed);
     return offset.error();
@@ -80,8 +82,8 @@ Result<std::uint64_t> WindowAllocator::small_block(std::uint64_t bytes) {
   std::int64_t offset = small_.take(bytes);
   while (offset < 0) {
     const std::uint64_t step = std::min(large_begin_ - small_end_, kSmallGrowth);
-    if (step == 0) return large_block(round_up(bytes, kPage));
-    PRISM_RETURN_IF_ERROR(reserve(small_end_, step));
+    if (step == 0) return pages(large_, round_up(bytes, kPage));
+    PRISM_RETURN_IF_ERROR(memory_.reserve({small_end_, step}));
     small_.insert(small_end_, step);
     small_end_ += step;
     offset = small_.take(bytes);
@@ -89,14 +91,33 @@ Result<std::uint64_t> WindowAllocator::small_block(std::uint64_t bytes) {
   return static_cast<std::uint64_t>(offset);
 }
 
-Result<std::uint64_t> WindowAllocator::large_block(std::uint64_t bytes) {
-  const std::int64_t offset = large_.take(bytes);
+Result<std::uint64_t> WindowAllocator::pages(FreeSpace& space, std::uint64_t bytes) {
+  const std::int64_t offset = space.take(bytes);
   if (offset < 0) return out_of_window(bytes);
-  if (auto reserved = reserve(static_cast<std::uint64_t>(offset), bytes); !reserved) {
-    large_.insert(static_cast<std::uint64_t>(offset), bytes);
+  const Region region{static_cast<std::uint64_t>(offset), bytes};
+  if (auto reserved = memory_.reserve(region); !reserved) {
+    space.insert(region.offset, bytes);
     return reserved.error();
   }
-  return static_cast<std::uint64_t>(offset);
+  return region.offset;
+}
+
+Result<Region> WindowAllocator::spill(std::uint64_t bytes) {
+  if (memory_.spill_window_bytes() == 0) return out_of_budget(bytes);
+  const std::uint64_t rounded = round_up(bytes, kPage);
+  auto offset = pages(disk_, rounded);
+  auto& control = memory_.control();
+  if (!offset)
+    return Error{offset.error().code,
+                 fmt::format("{}; {} bytes are in memory (--memory-budget {}) and {} on disk (--spill-dir), {} more are "
+                             "needed",
+                             offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(),
+                             control.spilled_bytes.load(), rounded)};
+  const std::uint64_t before = control.spilled_bytes.fetch_add(rounded, std::memory_order_relaxed);
+  control.spilled_bytes_total.fetch_add(rounded, std::memory_order_relaxed);
+  raise_peak(control.spilled_bytes_peak, before + rounded);
+  blocks_.emplace(*offset, rounded);
+  return Region{*offset, bytes};
 }
 
 void WindowAllocator::free(std::uint64_t offset) {
@@ -104,13 +125,13 @@ void WindowAllocator::free(std::uint64_t offset) {
   if (block == blocks_.end()) return;
   const std::uint64_t bytes = block->second;
   blocks_.erase(block);
-  memory_.control().staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-  if (offset < large_begin_) return small_.insert(offset, bytes);
+  uncharge(offset, bytes);
+  const bool spilled = memory_.is_spilled(offset);
+  if (!spilled && offset < large_begin_) return small_.insert(offset, bytes);
   // A small block that found its quarter full holds whole pages all the same.
-  const std::uint64_t pages = round_up(bytes, kPage);
-  fallocate(memory_.fd(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-            static_cast<off_t>(pages));
-  large_.insert(offset, pages);
+  const Region region{offset, round_up(bytes, kPage)};
+  memory_.release(region);
+  (spilled ? disk_ : large_).insert(region.offset, region.bytes);
 }
 
 std::int64_t WindowAllocator::block_of(Region region) const {
@@ -122,34 +143,35 @@ std::int64_t WindowAllocator::block_of(Region region) const {
   return static_cast<std::int64_t>(block->first);
 }
 
-Result<void> WindowAllocator::reserve(std::uint64_t offset, std::uint64_t bytes) {
-  while (fallocate(memory_.fd(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0)
-    if (errno != EINTR)
-      return Error{ErrorCode::kIo, fmt::format("reserving {} bytes of shared memory: {}", bytes, std::strerror(errno))};
-  return {};
-}
-
-Result<void> WindowAllocator::charge(std::uint64_t bytes) {
+bool WindowAllocator::charge(std::uint64_t bytes) {
   ControlBlock& control = memory_.control();
   const std::uint64_t budget = control.budget_bytes.load(std::memory_order_relaxed);
   const std::uint64_t before = control.staged_bytes.fetch_add(bytes, std::memory_order_relaxed);
   if (budget != 0 && before + bytes > budget) {
     control.staged_bytes.fetch_sub(bytes, std::memory_order_relaxed);
-    return Error{ErrorCode::kIo,
-                 fmt::format("a tensor of {} bytes does not fit the memory for staged tensors: {} of {} bytes are "
-                             "available; raise --memory-budget",
-                             bytes, budget > before ? budget - before : 0, budget)};
+    return false;
   }
-  std::uint64_t peak = control.staged_bytes_peak.load(std::memory_order_relaxed);
-  while (before + bytes > peak && !control.staged_bytes_peak.compare_exchange_weak(peak, before + bytes)) {
-  }
-  return {};
+  raise_peak(control.staged_bytes_peak, before + bytes);
+  return true;
+}
+
+void WindowAllocator::uncharge(std::uint64_t offset, std::uint64_t bytes) {
+  auto& control = memory_.control();
+  auto& counter = memory_.is_spilled(offset) ? control.spilled_bytes : control.staged_bytes;
+  counter.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
 Error WindowAllocator::out_of_window(std::uint64_t bytes) const {
   return {ErrorCode::kIo, fmt::format("a tensor of {} bytes does not fit the {} bytes of shared memory that one rank "
                                       "may have; what is staged and not yet read by all is still in it",
                                       bytes, memory_.window_bytes())};
+}
+
+Error WindowAllocator::out_of_budget(std::uint64_t bytes) const {
+  const std::uint64_t budget = memory_.control().budget_bytes, used = memory_.control().staged_bytes;
+  return {ErrorCode::kIo, fmt::format("a tensor of {} bytes does not fit the memory for staged tensors: {} of {} bytes "
+                                      "are available; raise --memory-budget, or name a folder on a disk with --spill-dir",
+                                      bytes, budget > used ? budget - used : 0, budget)};
 }
 
 }  // namespace prism

@@ -1,6 +1,7 @@
-// Hands out pieces of one window of the shared memory. Small blocks come from the window's first quarter, whose pages
-// stay once touched; large ones take whole pages and give them back to the system when freed. Every block counts
-// against the run's budget. Owned by one thread, or by a caller who locks.
+// Hands out pieces of one owner's windows of the shared memory. Small blocks come from the first quarter of the window
+// in memory, whose pages stay once touched; large ones take whole pages and give them back to the system when freed.
+// What the run's memory budget does not hold comes from the window on disk. Owned by one thread, or by a caller who
+// locks.
 #pragma once
 #include <map>
 #include <set>
@@ -33,14 +34,16 @@ class WindowAllocator {
 
  private:
   Result<std::uint64_t> small_block(std::uint64_t bytes);
-  Result<std::uint64_t> large_block(std::uint64_t bytes);
-  Result<void> reserve(std::uint64_t offset, std::uint64_t bytes);
-  Result<void> charge(std::uint64_t bytes);
+  Result<std::uint64_t> pages(FreeSpace& space, std::uint64_t bytes);
+  Result<Region> spill(std::uint64_t bytes);
+  bool charge(std::uint64_t bytes);
+  void uncharge(std::uint64_t offset, std::uint64_t bytes);
   Error out_of_window(std::uint64_t bytes) const;
+  Error out_of_budget(std::uint64_t bytes) const;
 
   SharedMemory& memory_;
   const int owner_;
-  FreeSpace small_, large_;
+  FreeSpace small_, large_, disk_;
   std::uint64_t small_end_, large_begin_;          // small blocks have touched pages up to small_end_
   std::map<std::uint64_t, std::uint64_t> blocks_;  // allocated: offset -> bytes
 };

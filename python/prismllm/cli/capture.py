@@ -38,9 +38,11 @@ class MemorySize(click.ParamType):
 @click.option(
     "--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]"
 )
+@click.option("--spill-dir", type=click.Path(exists=True, file_okay=False, writable=True),
+              help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            memory_budget: int, log_dir: str | None) -> None:  # fmt: skip
+            memory_budget: int, spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -58,13 +60,17 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "switches": result.statistics["switches"],
             "switches_lower_bound": result.statistics["switches_lower_bound"],
             "peak_private_bytes_per_rank": max(result.peak_private_bytes),
+            "staged_bytes_peak": result.statistics["staged_bytes_peak"],
+            "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
             "trace": trace,
             "notes": result.notes,
         }
 
     summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
-                          ranks_per_node=ranks_per_node, slots=slots, memory_budget_bytes=memory_budget)  # fmt: skip
+                          ranks_per_node=ranks_per_node, slots=slots, memory_budget_bytes=memory_budget,
+                          spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
+    staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     output.result(summary)
     output.table(
         f"captured {program.name}",
@@ -73,6 +79,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
+            ("tensors", f"up to {staged} in flight" + (f", {spilled} on disk" if summary["spilled_bytes_peak"] else "")),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],

@@ -18,6 +18,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         world_size=options.world_size,
         slots=options.slots,
         memory_budget_bytes=options.memory_budget_bytes,
+        spill_directory=options.spill_dir or options.run_dir,
     )
     ended: dict = {"error": None}
     try:

@@ -24,6 +24,7 @@ class LaunchOptions:
     slots: int = 0  # capture only
     backend: str = ""  # real only: overrides what the program asks for
     memory_budget_bytes: int = 0
+    spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
 
     def save(self) -> str:

@@ -1,4 +1,5 @@
 // What comes out of each operation, in numbers that follow from arithmetic. Rank r's values are made of r.
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "backend/harness.hpp"
@@ -252,4 +253,22 @@ TEST_CASE("memory of tensors comes back: hundreds of large steps fit a small bud
       },
       [](Coordinator::Options& options) { options.memory_budget_bytes = 16u << 20; });
   require_ok(job);
+}
+
+TEST_CASE("operations whose tensors exceed the memory budget are served from disk") {
+  const auto job = run_job(
+      3, 1,
+      [](Rank& self) {
+        const Values large(1 << 17, self.rank() + 1);  // 1 MiB
+        for (int step = 0; step < 5; ++step) {
+          const auto sum = self.all_reduce(large);
+          expect(sum.size() == large.size() && sum.front() == 6 && sum.back() == 6, "sum");
+        }
+      },
+      [](Coordinator::Options& options) {
+        options.memory_budget_bytes = 1u << 20;
+        options.spill_directory = ".";
+      });
+  require_ok(job);
+  REQUIRE(nlohmann::json::parse(job.statistics)["spilled_bytes_peak"] >= 3u << 20);  // two inputs and the sum
 }

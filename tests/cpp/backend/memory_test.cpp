@@ -1,5 +1,8 @@
 // The run's shared memory and who has which piece of it.
 #include "backend/protocol/window_allocator.hpp"
+
+#include <unistd.h>
+
 #include "catch2.hpp"
 
 using namespace prism;
@@ -37,4 +40,50 @@ TEST_CASE("what is given back is handed out again, and counted") {
     REQUIRE(window.allocate(1u << 20).value().offset == large.offset);
   }
   REQUIRE(staged == 0);
+}
+
+TEST_CASE("what the memory budget does not hold goes to disk, and is the owner's all the same") {
+  const auto memory = SharedMemory::create(2, 64u << 20, ".");
+  REQUIRE(memory);
+  auto& control = (*memory)->control();
+  control.budget_bytes = 3u << 20;
+  WindowAllocator window(**memory, 1);
+  const Region first = window.allocate(2u << 20).value(), second = window.allocate(2u << 20).value();
+  REQUIRE_FALSE((*memory)->is_spilled(first.offset));
+  REQUIRE((*memory)->is_spilled(second.offset));
+  for (const Region region : {first, second}) {
+    REQUIRE((*memory)->contains(region, 1));
+    REQUIRE_FALSE((*memory)->contains(region, 0));
+    REQUIRE((*memory)->contains(region));
+    REQUIRE(window.block_of({region.offset + 100, 50}) == static_cast<std::int64_t>(region.offset));
+  }
+  *(*memory)->at(second.offset + second.bytes - 1) = std::byte{7};
+  REQUIRE(control.staged_bytes == 2u << 20);
+  REQUIRE(control.spilled_bytes == 2u << 20);
+  window.free(first.offset);
+  const Region third = window.allocate(1u << 20).value();
+  REQUIRE_FALSE((*memory)->is_spilled(third.offset));
+  REQUIRE(*(*memory)->at(second.offset + second.bytes - 1) == std::byte{7});
+  window.free(second.offset);
+  REQUIRE(control.spilled_bytes == 0);
+  REQUIRE(control.spilled_bytes_peak == 2u << 20);
+}
+
+TEST_CASE("another process sees what is spilled through the descriptors that it is given") {
+  const auto mine = SharedMemory::create(1, 64u << 20, ".");
+  REQUIRE(mine);
+  (*mine)->control().budget_bytes = 1;
+  WindowAllocator window(**mine, 0);
+  const Region region = window.allocate(5000).value();
+  *(*mine)->at(region.offset) = std::byte{9};
+  const auto attach = [&](int spill_fd, std::uint64_t spill_window_bytes) {
+    return SharedMemory::attach(dup((*mine)->fd()), spill_fd, 1, (*mine)->window_bytes(), spill_window_bytes);
+  };
+  const auto theirs = attach(dup((*mine)->spill_fd()), (*mine)->spill_window_bytes());
+  REQUIRE(theirs);
+  REQUIRE((*theirs)->contains(region, 0));
+  REQUIRE(*(*theirs)->at(region.offset) == std::byte{9});
+  REQUIRE_FALSE(attach(-1, (*mine)->spill_window_bytes()));
+  REQUIRE_FALSE(attach(dup((*mine)->spill_fd()), (*mine)->spill_window_bytes() / 2));
+  REQUIRE_FALSE(attach(dup((*mine)->spill_fd()), 0));
 }

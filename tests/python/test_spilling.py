@@ -1,0 +1,75 @@
+"""Tensors beyond the memory budget wait on a disk, and a full disk is one clear error."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+
+# A ring of sums: what each rank gets is known from arithmetic.
+SUMS = """
+import sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+world = dist.get_world_size()
+for step in range(3):
+    values = torch.arange(int(sys.argv[1]) << 18, dtype=torch.float32) + dist.get_rank() + step
+    dist.all_reduce(values)
+    assert values[5] == sum(5 + rank + step for rank in range(world)), values
+print("sums are right")
+dist.destroy_process_group()
+"""
+
+
+def capture(run_prism, tmp_path, mebibytes, *options):
+    (tmp_path / "sums.py").write_text(SUMS)
+    command = ["capture", "--quiet", "--json", "out.json", "-n", 3, "--memory-budget", "2M", *options]
+    return run_prism(*command, "sums.py", mebibytes)
+
+
+def test_a_job_whose_tensors_exceed_the_budget_ends_as_it_would_have(run_prism, tmp_path, repository):
+    before = os.listdir(repository)
+    # The repository lies on a disk; temporary folders may be in memory.
+    done = capture(run_prism, tmp_path, 8, "--spill-dir", repository)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sums are right") == 3
+    summary = json.loads((tmp_path / "out.json").read_text())
+    assert summary["spilled_bytes_peak"] >= 3 * 8 << 20
+    assert summary["staged_bytes_peak"] <= 2 << 20
+    assert os.listdir(repository) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 16 MiB."""
+    image, place = tmp_path / "image", tmp_path / "disk"
+    place.mkdir()
+    image.write_bytes(bytes(16 << 20))
+    make = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+    if (
+        not make
+        or subprocess.run([make, "-q", image]).returncode
+        or subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL).returncode
+    ):
+        pytest.skip("making and mounting a file system takes mkfs.ext4, root and a loop device")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk_is_told_with_what_is_needed(run_prism, tmp_path, small_disk):
+    done = capture(run_prism, tmp_path, 12, "--spill-dir", small_disk)
+    assert done.returncode == 3
+    assert "reserving 12582912 bytes of disk: No space left on device" in done.stderr
+    assert "(--memory-budget 2097152) and 12582912 on disk (--spill-dir), 12582912 more are needed" in done.stderr
+    assert not (tmp_path / "sums.prism").exists()
+    assert os.listdir(small_disk) == ["lost+found"]
+    assert shutil.disk_usage(small_disk).free > 12 << 20  # what was there is given back
+
+
+def test_without_a_disk_the_budget_is_a_limit(run_prism, tmp_path):
+    if not os.path.isdir("/dev/shm"):
+        pytest.skip("no file system in memory")
+    done = capture(run_prism, tmp_path, 8, "--spill-dir", "/dev/shm")
+    assert done.returncode == 3
+    assert "raise --memory-budget, or name a folder on a disk with --spill-dir" in done.stderr
