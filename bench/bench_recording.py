@@ -1,8 +1,8 @@
 """What recording costs a training job: blocks of steps with and without it alternate inside one run.
 
 Ranks (Gloo on CPU, NCCL on one GPU) train a DistributedDataParallel model whose layers sleep, so that ranks
-fight less for cores; a step takes about 20 ms on two of them. Blocks of one pair follow each other closely, in alternating order, so
-that what else the machine does falls on both. Printed are the mean relative difference of the pairs and its one-sided
+fight less for cores; a step takes about 20 ms on two. Blocks of one pair follow each other closely, in turn, so that
+what else the machine does falls on both. Printed are the mean relative difference of the pairs and its one-sided
 95% bound, twice: of the time that steps take, and of the processor time that a rank spends in them (all its threads, as
 a share of the step). Recording only computes while a step runs, so the second says the same as the first, without the
 noise of ranks that wait for a free core: where cores are few, the first needs ten times the pairs for the same bound.

@@ -13,8 +13,8 @@ namespace prism {
 // Of glibc's main arena, where a process that has always had one thread allocates; 0 under another C library.
 std::size_t fill_c_heap();
 
-// Of an allocator of pools of `pool_bytes` (`header_bytes` of them its own), each of one size of block, a multiple of 16
-// up to `largest`: CPython's small objects.
+// Of an allocator of pools of `pool_bytes` (`header_bytes` of them its own), each of one size of block, a multiple of
+// 16 up to `largest`: CPython's small objects.
 std::size_t fill_pools(const std::function<void*(std::size_t)>& allocate, std::size_t pool_bytes,
                        std::size_t header_bytes, std::size_t largest);
 

@@ -41,9 +41,9 @@ Result<void> RankClient::Impl::connect() {
   const std::size_t used = welcome ? wire::kFrameHeaderBytes + (*frame)->body.size() : 0;
   if (!welcome || memory.size() != (welcome->spill_window_bytes != 0 ? 2u : 1u))
     return Error{ErrorCode::kInvalidInput, fmt::format("what answers at '{}' is no coordinator", options_.address)};
-  PRISM_ASSIGN_OR_RETURN(
-      memory_, SharedMemory::attach(memory[0].release(), memory.size() > 1 ? memory[1].release() : -1,
-                                    options_.world_size, welcome->window_bytes, welcome->spill_window_bytes));
+  PRISM_ASSIGN_OR_RETURN(memory_,
+                         SharedMemory::attach(memory[0].release(), memory.size() > 1 ? memory[1].release() : -1,
+                                              options_.world_size, welcome->window_bytes, welcome->spill_window_bytes));
   staging_ = std::make_unique<Staging>(*memory_, options_.rank);
   lend_after_ns_ = std::max<std::int64_t>(welcome->lend_after_ns, 100'000);
   off_slot_since_ns_ = now_ns();

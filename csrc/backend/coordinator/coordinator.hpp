@@ -36,7 +36,8 @@ class Coordinator {
   // From any thread (one that waits for signals, too; not from inside a signal handler): ends the run with this as its
   // first error.
   void abort(Error error);
-  // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak, spilled_bytes_peak, ...
+  // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak,
+  // spilled_bytes_peak, ...
   std::string statistics_json() const;
 
  private:

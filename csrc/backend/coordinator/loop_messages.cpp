@@ -86,8 +86,8 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
   Rank& r = at(rank);
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
   wire::Buffer welcome;
-  wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(),
-                                            options_.lend_after.count()});
+  wire::append_frame(
+      welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(), options_.lend_after.count()});
   const int fds[] = {memory_->fd(), memory_->spill_fd()};
   if (!send_with_fds(connection.fd(), welcome, std::span(fds).first(memory_->spill_fd() >= 0 ? 2 : 1)))
     return Error{ErrorCode::kIo, fmt::format("rank {} does not take its welcome", rank)};

@@ -52,8 +52,8 @@ bool SharedMemory::map() {
   if (base == MAP_FAILED) return false;
   base_ = static_cast<std::byte*>(base);
   const auto place = [&](const File& file, std::uint64_t length) {
-    return length == 0 || mmap(base_ + file.first, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                               file.fd, 0) != MAP_FAILED;
+    return length == 0 || mmap(base_ + file.first, length, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file.fd, 0) != MAP_FAILED;
   };
   if (!place(memory_, disk_.first) || !place(disk_, bytes - disk_.first)) return false;
   madvise(base_, bytes, MADV_DONTDUMP);  // a core file of terabytes helps nobody
@@ -92,11 +92,11 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::attach(int fd, int spill_fd,
   std::unique_ptr<SharedMemory> attached(new SharedMemory(ranks, memory, disk));
   if (window_bytes == 0 || window_bytes > kLargestWindow || spill_window_bytes > kLargestWindow ||
       bytes_of(fd) != disk.first || (spill_fd >= 0 ? bytes_of(spill_fd) : 0) != spill_window_bytes * windows)
-    return Error{ErrorCode::kInvalidInput,
-                 fmt::format("shared memory of {} bytes, and a file of {} for what is spilled, for {} windows of {} and "
-                             "{} bytes",
-                             bytes_of(fd), spill_fd >= 0 ? bytes_of(spill_fd) : 0, windows, window_bytes,
-                             spill_window_bytes)};
+    return Error{
+        ErrorCode::kInvalidInput,
+        fmt::format("shared memory of {} bytes, and a file of {} for what is spilled, for {} windows of {} and "
+                    "{} bytes",
+                    bytes_of(fd), spill_fd >= 0 ? bytes_of(spill_fd) : 0, windows, window_bytes, spill_window_bytes)};
   if (!attached->map()) return system_error("mapping it");
   return attached;
 }
@@ -121,8 +121,9 @@ Result<void> SharedMemory::reserve(Region region) {
   const auto offset = static_cast<off_t>(region.offset - file.first), bytes = static_cast<off_t>(region.bytes);
   while (fallocate(file.fd, FALLOC_FL_KEEP_SIZE, offset, bytes) != 0)
     if (errno != EINTR)
-      return Error{ErrorCode::kIo, fmt::format("reserving {} bytes of {}: {}", region.bytes,
-                                               is_spilled(region.offset) ? "disk" : "shared memory", std::strerror(errno))};
+      return Error{ErrorCode::kIo,
+                   fmt::format("reserving {} bytes of {}: {}", region.bytes,
+                               is_spilled(region.offset) ? "disk" : "shared memory", std::strerror(errno))};
   return {};
 }
 

@@ -108,11 +108,12 @@ Result<Region> WindowAllocator::spill(std::uint64_t bytes) {
   auto offset = pages(disk_, rounded);
   auto& control = memory_.control();
   if (!offset)
-    return Error{offset.error().code,
-                 fmt::format("{}; {} bytes are in memory (--memory-budget {}) and {} on disk (--spill-dir), {} more are "
-                             "needed",
-                             offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(),
-                             control.spilled_bytes.load(), rounded)};
+    return Error{
+        offset.error().code,
+        fmt::format("{}; {} bytes are in memory (--memory-budget {}) and {} on disk (--spill-dir), {} more are "
+                    "needed",
+                    offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(),
+                    control.spilled_bytes.load(), rounded)};
   const std::uint64_t before = control.spilled_bytes.fetch_add(rounded, std::memory_order_relaxed);
   control.spilled_bytes_total.fetch_add(rounded, std::memory_order_relaxed);
   raise_peak(control.spilled_bytes_peak, before + rounded);
@@ -169,9 +170,10 @@ Error WindowAllocator::out_of_window(std::uint64_t bytes) const {
 
 Error WindowAllocator::out_of_budget(std::uint64_t bytes) const {
   const std::uint64_t budget = memory_.control().budget_bytes, used = memory_.control().staged_bytes;
-  return {ErrorCode::kIo, fmt::format("a tensor of {} bytes does not fit the memory for staged tensors: {} of {} bytes "
-                                      "are available; raise --memory-budget, or name a folder on a disk with --spill-dir",
-                                      bytes, budget > used ? budget - used : 0, budget)};
+  return {ErrorCode::kIo,
+          fmt::format("a tensor of {} bytes does not fit the memory for staged tensors: {} of {} bytes "
+                      "are available; raise --memory-budget, or name a folder on a disk with --spill-dir",
+                      bytes, budget > used ? budget - used : 0, budget)};
 }
 
 }  // namespace prism

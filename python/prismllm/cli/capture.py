@@ -71,6 +71,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
+    on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
     output.result(summary)
     output.table(
         f"captured {program.name}",
@@ -79,7 +80,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
-            ("tensors", f"up to {staged} in flight" + (f", {spilled} on disk" if summary["spilled_bytes_peak"] else "")),
+            ("tensors", f"up to {staged} in flight{on_disk}"),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],

@@ -54,7 +54,8 @@ TEST_CASE("after the gaps of pools are filled, every size of block comes from a 
     for (std::size_t i = 0; i < blocks.size(); i += 3) pools.free(size, blocks[i]);
   }
   const auto before = pools.fresh();
-  const auto filled = fill_pools([&](std::size_t size) { return pools.allocate(size); }, Pools::kPool, Pools::kHeader, 128);
+  const auto filled =
+      fill_pools([&](std::size_t size) { return pools.allocate(size); }, Pools::kPool, Pools::kHeader, 128);
   CHECK(filled >= 67 * (16 + 48 + 128));
   for (std::size_t size = 16; size <= 128; size += 16)
     CHECK(reinterpret_cast<std::uintptr_t>(pools.allocate(size)) >= before);
