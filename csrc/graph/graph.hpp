@@ -136,7 +136,8 @@ Result<ExecutionGraph> open_trace(const std::string& path, Check check = Check::
 // edges), then across ranks: every collective has all its members with one operation, reduction and root, every send
 // its receive, message peers are members of the group (the former two skipped for groups with unrecorded members).
 Result<void> validate(const ExecutionGraph& graph);
-// Writes a temporary file beside `path` and renames it: `path` is absent or complete. Fails on a full disk with kIo.
-Result<void> write_trace(const ExecutionGraph& graph, const std::string& path);
+// Writes a temporary file beside `path` and renames it: `path` is absent or complete, after a power failure too if
+// `durable`. Fails on a full disk with kIo.
+Result<void> write_trace(const ExecutionGraph& graph, const std::string& path, bool durable = true);
 
 }  // namespace prism

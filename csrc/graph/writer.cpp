@@ -53,13 +53,14 @@ class PartialFile {
     }
     return {};
   }
-  // The data reach the disk before the name does, and the name before this returns.
-  Result<void> commit() {
-    if (::fsync(fd_) != 0) return system_error("cannot write", path_);
+  // Durable: the data reach the disk before the name does, and the name before this returns.
+  Result<void> commit(bool durable) {
+    if (durable && ::fsync(fd_) != 0) return system_error("cannot write", path_);
     const int fd = std::exchange(fd_, -1);
     if (::close(fd) != 0) return system_error("cannot write", path_);
     if (::rename(partial_.c_str(), path_.c_str()) != 0) return system_error("cannot write", path_);
     exists_ = false;
+    if (!durable) return {};
     const auto parent = std::filesystem::path(path_).parent_path();
     const int folder = ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder >= 0) {
@@ -77,7 +78,7 @@ class PartialFile {
 
 }  // namespace
 
-Result<void> write_trace(const ExecutionGraph& graph, const std::string& path) {
+Result<void> write_trace(const ExecutionGraph& graph, const std::string& path, bool durable) {
   const auto& impl = graph.impl();
   Container container;
   PRISM_ASSIGN_OR_RETURN(container.metadata["prism"], format_trace_header(impl.header));
@@ -95,7 +96,7 @@ Result<void> write_trace(const ExecutionGraph& graph, const std::string& path) {
     if (result) result = file.write(column.data(), column.size_bytes());
   });
   PRISM_RETURN_IF_ERROR(result);
-  return file.commit();
+  return file.commit(durable);
 }
 
 }  // namespace prism

@@ -175,6 +175,7 @@ PYBIND11_MODULE(_c10d, module) {
   module.def(
       "fill_heaps", [] { return fill_c_heap() + fill_pools(PyObject_Malloc, 16 << 10, 48, 512); },
       "Last before a fork: takes the gaps of this process's heaps, so that what its children allocate lies densely.");
+  module.def("use_huge_pages", &use_huge_pages, NoGil(), "Makes forks of this process cheap; see csrc/backend/client.");
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),

@@ -1,8 +1,16 @@
 #include "backend/client/heap.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -57,6 +65,25 @@ std::size_t fill_pools(const std::function<void*(std::size_t)>& allocate, std::s
     }
   }
   return filled;
+}
+
+std::size_t use_huge_pages() {
+  constexpr std::uintptr_t kHugePage = 2u << 20;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    char access[5] = "", name[16] = "";
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s %*s %*s %*s %15s", &begin, &end, access, name) < 3) continue;
+    const std::string_view kind(name);
+    if (std::string_view(access) == "rw-p" && (kind.empty() || kind == "[heap]")) ranges.emplace_back(begin, end);
+  }
+  std::size_t placed = 0;
+  for (const auto& [begin, end] : ranges)
+    for (auto at = (begin + kHugePage - 1) / kHugePage * kHugePage; at + kHugePage <= end; at += kHugePage)
+      if (madvise(reinterpret_cast<void*>(at), kHugePage, kCollapse) == 0) placed += kHugePage;
+  return placed;
 }
 
 }  // namespace prism

@@ -1,4 +1,4 @@
-// Gaps in the heap of a process that is about to fork.
+// The heap of a process that is about to fork, made ready for it.
 #pragma once
 
 #include <cstddef>
@@ -17,5 +17,9 @@ std::size_t fill_c_heap();
 // 16 up to `largest`: CPython's small objects.
 std::size_t fill_pools(const std::function<void*(std::size_t)>& allocate, std::size_t pool_bytes,
                        std::size_t header_bytes, std::size_t largest);
+
+// Puts the process's anonymous memory into huge pages where the system can (Linux 6.1): a fork then copies, and an exit
+// tears down, a five-hundredth of the page table. Takes about 3 s per GB, once. Returns the bytes so placed.
+std::size_t use_huge_pages();
 
 }  // namespace prism

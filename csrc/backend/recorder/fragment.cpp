@@ -143,7 +143,8 @@ Result<void> Recorder::Impl::write(RankRecord record) const {
                         .metadata_json = metadata.dump()});
   PRISM_RETURN_IF_ERROR(builder.add(record));
   PRISM_ASSIGN_OR_RETURN(ExecutionGraph graph, builder.finish());
-  return write_trace(graph, options.path);
+  // A thousand ranks that wait for the disk, one after the other, take long; the merged trace will be durable.
+  return write_trace(graph, options.path, /*durable=*/false);
 }
 
 }  // namespace prism

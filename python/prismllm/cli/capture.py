@@ -59,7 +59,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "wall_s": result.wall_s,
             "switches": result.statistics["switches"],
             "switches_lower_bound": result.statistics["switches_lower_bound"],
-            "peak_private_bytes_per_rank": max(result.peak_private_bytes),
+            "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
             "trace": trace,

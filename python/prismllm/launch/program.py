@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.machinery
 import os
 import runpy
@@ -10,6 +11,7 @@ import site
 import sys
 import sysconfig
 import types
+import warnings
 from dataclasses import dataclass, field
 
 
@@ -18,6 +20,7 @@ class Program:
     name: str  # a path, or a dotted module name
     is_module: bool = False
     args: list[str] = field(default_factory=list)
+    code = None  # once it is compiled; no field, for it does not travel
 
     def check(self) -> None:
         """Raises ValueError, with one line for people, where the program cannot be started."""
@@ -68,6 +71,19 @@ class Program:
                 blocks += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
         return found
 
+    def compile(self) -> None:
+        """Ahead of run(), once for all ranks. What is wrong with the source, run() will say in each."""
+        if self.is_module:
+            return
+        with contextlib.suppress(Exception), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.code = self._compiled()
+
+    def _compiled(self) -> types.CodeType:
+        path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # absolute, as `python` makes it; argv[0] is not
+        with open(path, "rb") as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+
     def run(self) -> None:
         """Runs the program in this process; returns or raises as it does."""
         main = types.ModuleType("__main__")
@@ -79,13 +95,11 @@ class Program:
         if self.is_module:
             runpy._run_module_as_main(self.name)  # fills the `__main__` above, as `python -m` does
             return
-        path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # absolute, as `python` makes it; argv[0] is not
-        with open(path, "rb") as file:
-            source = file.read()
-        main.__file__ = path
+        code = self.code or self._compiled()
+        main.__file__ = path = code.co_filename
         main.__dict__["__cached__"] = None
         main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        exec(code, main.__dict__)
 
     def _module_spec(self) -> importlib.machinery.ModuleSpec | None:
         """Found without importing anything, parents included."""

@@ -38,7 +38,7 @@ class LaunchResult:
     warm_s: float = 0.0  # until the zygote could fork
     preloaded: list[str] = field(default_factory=list)
     statistics: dict = field(default_factory=dict)  # the coordinator's
-    peak_private_bytes: list[int] = field(default_factory=list)  # by rank
+    peak_private_bytes: list[int] = field(default_factory=list)  # of the ranks that were measured
     notes: list[str] = field(default_factory=list)  # of the ranks, each once
 
 
@@ -185,7 +185,8 @@ class _Run:
             self.outcome.statistics = read_status(self.folder.coordinator_status).get("statistics", {})
         for rank in range(self.options.world_size):
             status = read_status(self.folder.rank_status(rank))
-            self.outcome.peak_private_bytes.append(status.get("peak_private_bytes", 0))
+            if "peak_private_bytes" in status:
+                self.outcome.peak_private_bytes.append(status["peak_private_bytes"])
             self.outcome.notes += [note for note in status.get("notes", []) if note not in self.outcome.notes]
         return self.outcome
 

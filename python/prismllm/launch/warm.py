@@ -80,7 +80,8 @@ def warm_torch() -> None:
 
 
 def preload(program: Program, skip: frozenset[str]) -> list[str]:
-    """Imports the installed packages that the program imports at top level; returns their names."""
+    """Compiles the program and imports the installed packages that it imports at top level; returns their names."""
+    program.compile()
     loaded = []
     for module, names in program.imports():
         if module in skip or not is_installed(module, program.search_path):
@@ -94,7 +95,10 @@ def preload(program: Program, skip: frozenset[str]) -> list[str]:
     return loaded
 
 
-def settle() -> list[weakref.finalize]:
+_MANY = 128  # ranks, for which preparing the memory takes less time than it saves
+
+
+def settle(ranks: int) -> list[weakref.finalize]:
     """Last before the forks: what exists now belongs to the zygote. A rank's collector never looks at it, and a rank
     does not finalize it at its exit (torch's operator libraries alone would cost each rank 34 MB of copied pages).
     Returns the finalizers, for the zygote's own exit."""
@@ -103,6 +107,8 @@ def settle() -> list[weakref.finalize]:
     gc.collect()
     gc.freeze()
     _c10d.fill_heaps()
+    if ranks >= _MANY:
+        _c10d.use_huge_pages()
     finalizers = [finalizer for finalizer in list(weakref.finalize._registry) if finalizer.atexit]
     for finalizer in finalizers:
         finalizer.atexit = False

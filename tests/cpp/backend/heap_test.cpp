@@ -1,9 +1,11 @@
 #include "backend/client/heap.hpp"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "catch2.hpp"
@@ -89,3 +91,17 @@ TEST_CASE("after the gaps of the C heap are filled, allocations lie above all ea
   for (std::size_t i = 0; i < blocks.size(); i += 2) std::free(blocks[i]);
 }
 #endif
+
+TEST_CASE("memory that is put into huge pages keeps what is in it", "[heap]") {
+  constexpr std::size_t kBytes = 8u << 20;
+  auto* memory =
+      static_cast<unsigned char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  for (std::size_t i = 0; i < kBytes; i += 4096) std::memset(memory + i, static_cast<int>(i / 4096 % 251), 4096);
+  const auto placed = use_huge_pages();
+  CHECK((placed == 0 || placed >= 6u << 20));  // 0: the system has none
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < kBytes; ++i) wrong += memory[i] != i / 4096 % 251;
+  CHECK(wrong == 0);
+  munmap(memory, kBytes);
+}
