@@ -44,6 +44,29 @@ def test_avg_is_the_mean_as_torch_documents_it():
         assert [tensor.tolist() for tensor in tensors] == [[1, -1, 10]] * 3
 
 
+def _scaled_sums(rank, world):
+    dist.init_process_group("nccl")
+    out = []
+    for factor in (0.5, torch.tensor([rank + 1.0])):
+        op = dist._make_nccl_premul_sum(factor)
+        for dtype in (torch.float32, torch.bfloat16):
+            tensor = torch.tensor([rank, 2.0, -4.0], dtype=dtype)
+            dist.all_reduce(tensor, op)
+            chunk = torch.empty(1, dtype=dtype)
+            dist.reduce_scatter_tensor(chunk, torch.full((world,), 8.0, dtype=dtype), op)
+            out.append((tensor.tolist(), chunk.item()))
+    dist.destroy_process_group()
+    return out
+
+
+def test_premul_sum_scales_before_it_sums_as_nccl_does():
+    answers, error = worlds.capture(3, _scaled_sums)
+    assert error is None
+    # Ranks 0, 1, 2 put in [r, 2, -4], times 0.5, and times r + 1.
+    half, own = ([1.5, 3.0, -6.0], 12.0), ([0 * 1 + 1 * 2 + 2 * 3, 12.0, -24.0], 48.0)
+    assert answers == [[half, half, own, own]] * 3
+
+
 def _spin(rank, world):
     dist.init_process_group("gloo")
     work = dist.all_reduce(torch.ones(1), async_op=True)

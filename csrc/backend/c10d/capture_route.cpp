@@ -129,7 +129,8 @@ class CaptureRoute : public Route {
     operation.dtype = *dtype;
     if (is_reduction(call.op)) {
       operation.reduce_op = reduce_op_of(call.reduce_op);
-      if (operation.reduce_op == ReduceOp::kNone)
+      const bool scaled = call.reduce_op.op_ == c10d::ReduceOp::PREMUL_SUM;
+      if (operation.reduce_op == ReduceOp::kNone || (scaled && group_->backend == "gloo"))  // Gloo cannot scale
         fail({ErrorCode::kInvalidInput,
               "this reduction is not supported under capture; accepted: sum, avg, product, "
               "min, max, bit_and, bit_or, bit_xor"},
@@ -139,7 +140,8 @@ class CaptureRoute : public Route {
       fail({ErrorCode::kInvalidInput, fmt::format("tag {}; accepted: 0 and above", call.tag)}, call.op);
     operation.shapes = shapes_of(call);
     for (const auto& block : blocks.outputs) operation.output_bytes.push_back(bytes_of(block));
-    operation.inputs = stage(blocks.inputs, call.op);
+    operation.inputs =
+        stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;

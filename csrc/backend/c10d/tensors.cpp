@@ -12,6 +12,7 @@ namespace prism {
 ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:  // of what scaled_inputs() makes
       return ReduceOp::kSum;
     case c10d::ReduceOp::AVG:
       return ReduceOp::kAvg;
@@ -30,6 +31,19 @@ ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
     default:
       return ReduceOp::kNone;
   }
+}
+
+std::vector<at::Tensor> scaled_inputs(const c10d::ReduceOp& op, std::vector<at::Tensor> inputs) {
+  if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return inputs;
+  const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK(factor, "a premul_sum without a factor");
+  const at::NoGradGuard no_grad;
+  for (auto& input : inputs) {
+    TORCH_CHECK(input.is_floating_point(), "premul_sum of ", input.scalar_type(), " tensors; accepted: floating point");
+    input = factor->tensor_factor.defined() ? input.mul(factor->tensor_factor.to(input.scalar_type()))
+                                            : input.mul(factor->double_factor);
+  }
+  return inputs;
 }
 
 std::int64_t total_bytes(const std::vector<at::Tensor>& tensors) {

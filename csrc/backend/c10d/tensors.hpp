@@ -17,6 +17,8 @@ namespace prism {
 
 // kNone for what is no plain reduction (PREMUL_SUM).
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
+// What a member puts into the sum: itself, or times its factor for premul_sum.
+std::vector<at::Tensor> scaled_inputs(const c10d::ReduceOp& op, std::vector<at::Tensor> inputs);
 
 std::int64_t total_bytes(const std::vector<at::Tensor>& tensors);
 
