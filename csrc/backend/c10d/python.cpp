@@ -90,8 +90,12 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 }
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
-                                              std::uint64_t memory_budget_bytes, std::string spill_directory) {
+                                              std::uint64_t memory_budget_bytes, std::string spill_directory,
+                                              const std::string& schedule) {
+  if (schedule != "need" && schedule != "round-robin")
+    throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
+  options.schedule = schedule == "need" ? Schedule::kByNeed : Schedule::kRoundRobin;
   options.address = std::move(address);
   options.world_size = world_size;
   options.slots = slots;
@@ -163,7 +167,7 @@ PYBIND11_MODULE(_c10d, module) {
 
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
-           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "")
+           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("schedule") = "need")
       .def("run", &run_coordinator, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

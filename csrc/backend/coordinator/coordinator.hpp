@@ -9,6 +9,7 @@
 #include <string>
 
 #include "backend/coordinator/executor.hpp"
+#include "backend/coordinator/scheduler.hpp"
 #include "core/result.hpp"
 
 namespace prism {
@@ -19,6 +20,7 @@ class Coordinator {
     std::string address;  // name of the abstract Unix socket to listen on; only processes of this user are let in
     int world_size = 1;
     int slots = 1;
+    Schedule schedule = Schedule::kByNeed;
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
     std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);

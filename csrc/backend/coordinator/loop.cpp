@@ -29,7 +29,7 @@ constexpr auto kStoppedPeriod = milliseconds(500);
 Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
     : options_(std::move(options)),
       executor_(std::move(executor)),
-      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1)),
+      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1), options_.schedule),
       matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),

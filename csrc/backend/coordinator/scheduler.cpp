@@ -11,8 +11,9 @@ constexpr std::int64_t kLongestPause = 5'000'000;  // ns
 
 }  // namespace
 
-Scheduler::Scheduler(int ranks, int slots)
-    : ranks_(static_cast<std::size_t>(ranks)),
+Scheduler::Scheduler(int ranks, int slots, Schedule schedule)
+    : schedule_(schedule),
+      ranks_(static_cast<std::size_t>(ranks)),
       slot_(static_cast<std::size_t>(slots)),
       slots_(slots),
       peak_slots_(slots) {
@@ -28,6 +29,7 @@ void Scheduler::free_slot(int slot) {
 Scheduler::Key Scheduler::key(int rank) const {
   const Rank& r = at(rank);
   if (r.order == kPolls) return {kPolls, r.turn, rank};
+  if (schedule_ == Schedule::kRoundRobin) return {kWhole, 0, rank};
   return {r.urgency > 0 ? kUrgent : r.order, 0, rank};
 }
 
@@ -103,6 +105,15 @@ void Scheduler::urge(int rank, int delta) {
   if (queued) ready_.insert(key(rank));
 }
 
+int Scheduler::next() const {
+  auto first = ready_.begin();
+  if (schedule_ == Schedule::kRoundRobin && std::get<0>(*first) != kPolls) {
+    const auto after = ready_.lower_bound({kWhole, 0, last_granted_ + 1});
+    if (after != ready_.end() && std::get<0>(*after) != kPolls) first = after;
+  }
+  return std::get<2>(*first);
+}
+
 int Scheduler::grant(std::int64_t now_ns) {
   while (!paused_.empty() && paused_.begin()->first <= now_ns) {
     const int rank = paused_.begin()->second;
@@ -111,7 +122,8 @@ int Scheduler::grant(std::int64_t now_ns) {
     enqueue(rank);
   }
   if (ready_.empty() || free_.empty()) return -1;
-  const int rank = std::get<2>(*ready_.begin());
+  const int rank = next();
+  last_granted_ = rank;
   Rank& r = at(rank);
   dequeue(rank);
   r.state = SlotState::kRunning;

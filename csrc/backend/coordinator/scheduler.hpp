@@ -1,6 +1,7 @@
 // Who runs: hands M slots to N ranks. Pure bookkeeping, O(log N) per call. Loop thread only.
-// Order: ranks for whose arrival others wait; then ranks all of whose awaited operations are complete; then those with
-// some complete; last, in turn, those that only poll. Lowest rank first within each.
+// Order by need: ranks for whose arrival others wait; then ranks all of whose awaited operations are complete; then
+// those with some complete; last, in turn, those that only poll. Lowest rank first within each. Round-robin, the
+// yardstick: the next rank by number that can run.
 #pragma once
 #include <cstdint>
 #include <set>
@@ -11,9 +12,11 @@ namespace prism {
 
 enum class SlotState : std::uint8_t { kAbsent, kReady, kRunning, kBlocked, kLent, kFinished };
 
+enum class Schedule : std::uint8_t { kByNeed, kRoundRobin };
+
 class Scheduler {
  public:
-  Scheduler(int ranks, int slots);
+  Scheduler(int ranks, int slots, Schedule schedule = Schedule::kByNeed);
 
   SlotState state(int rank) const { return at(rank).state; }
   bool polls(int rank) const { return at(rank).state == SlotState::kReady && at(rank).order == kPolls; }
@@ -60,11 +63,14 @@ class Scheduler {
   const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   Key key(int rank) const;
+  int next() const;
   void enqueue(int rank);
   void dequeue(int rank);
   void give_back(int rank);
   void free_slot(int slot);
 
+  const Schedule schedule_;
+  int last_granted_ = -1;
   std::vector<Rank> ranks_;
   std::set<Key> ready_;
   std::set<std::pair<std::int64_t, int>> paused_;  // pollers that are not to run before that time

@@ -35,6 +35,7 @@ class MemorySize(click.ParamType):
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
 @program_options
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
+@click.option("--schedule", type=click.Choice(["need", "round-robin"]), default="need", hidden=True)  # to compare with
 @click.option(
     "--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]"
 )
@@ -42,7 +43,7 @@ class MemorySize(click.ParamType):
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            memory_budget: int, spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
+            schedule: str, memory_budget: int, spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -67,7 +68,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
         }
 
     summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
-                          ranks_per_node=ranks_per_node, slots=slots, memory_budget_bytes=memory_budget,
+                          ranks_per_node=ranks_per_node, slots=slots, schedule=schedule, memory_budget_bytes=memory_budget,
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))

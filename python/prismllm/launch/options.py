@@ -22,6 +22,7 @@ class LaunchOptions:
     log_dir: str
     ranks_per_node: int = 0  # 0: all on one node
     slots: int = 0  # capture only
+    schedule: str = "need"  # capture only: who runs next; or "round-robin"
     backend: str = ""  # real only: overrides what the program asks for
     memory_budget_bytes: int = 0
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
