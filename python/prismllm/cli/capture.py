@@ -69,7 +69,8 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
 
     summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
                           ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
-                          memory_budget_bytes=memory_budget, spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
+                          memory_budget_bytes=memory_budget,
+                          spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
