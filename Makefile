@@ -90,6 +90,10 @@ test-torch211: preflight  ## build for the oldest supported torch and run the ba
 conformance: build $(VENV)/.installed-test  ## PyTorch's own tests of torch.distributed, under prism (minutes)
 	@$(RUN) python -m pytest -q tests/conformance $(PYTEST_ARGS)
 
+.PHONY: soak
+soak: build $(VENV)/.installed-test  ## kill and stop every process of a capture at many points (half an hour)
+	@$(RUN) python -m pytest -q tests/soak $(PYTEST_ARGS)
+
 .PHONY: check-jobs
 check-jobs: build  ## training programs of ../shared/jobs (or PRISM_JOBS) against their recorded losses
 	@$(RUN) python tools/check_jobs.py

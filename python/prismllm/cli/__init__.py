@@ -45,7 +45,7 @@ def prism() -> None:
 def main(args: list[str] | None = None) -> None:
     """Runs `prism` and leaves with its exit code: 0 done, 1 the answer is "no", 2 wrong use, 3 the program failed,
     4 PrismLLM failed, 130 interrupted."""
-    code = 4
+    code, told = 4, False
     _prepare_process()
     try:
         code = prism.main(args, prog_name="prism", standalone_mode=False) or 0
@@ -59,11 +59,13 @@ def main(args: list[str] | None = None) -> None:
         code = 2
     except (click.Abort, KeyboardInterrupt):
         code = 130
+    except SystemExit as leave:
+        code = leave.code
     except Exception as failure:
         from prismllm.cli.common import CommandError
 
         if isinstance(failure, CommandError):
-            code = failure.exit_code
+            code, told = failure.exit_code, True
             _complain(f"prism: {failure}")
         elif isinstance(failure, BrokenPipeError):  # a reader that has gone away is no error
             code = 0
@@ -83,6 +85,10 @@ def main(args: list[str] | None = None) -> None:
             _complain(f"prism: internal error: {type(failure).__name__}: {failure} (traceback: {where})")
     from prismllm.launch.logs import deliver
 
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if code == 128 + number and not told:
+            _complain(f"prism: ended by {signal.Signals(number).name}")
+        signal.signal(number, signal.SIG_IGN)  # what it was asked to do is done
     deliver(sys.stdout, "")  # what is left in its buffer must not fail when the interpreter ends
     sys.exit(code)
 
