@@ -171,20 +171,18 @@ print("numpy", numpy.random.rand())
 
 
 REHEARSED = """
-import logging, sys, warnings
+import logging, os, sys, warnings
 import torch, torch.distributed as dist
 from prismllm.launch import rehearsal
 def state():
     world, c10d = dist.distributed_c10d._world, dist.distributed_c10d
     return [dist.is_initialized(), dist.get_debug_level(), world.group_count,
-            c10d._default_pg_init_method, dict(world.pg_names), dict(world.pg_map), dict(world.tags_to_pg),
-            dist.Backend.backend_list, torch.is_grad_enabled(),
+            c10d._default_pg_init_method, getattr(c10d, "_backend", None), dict(world.pg_names), dict(world.pg_map),
+            dict(world.tags_to_pg), dist.Backend.backend_list, torch.is_grad_enabled(), sys.excepthook,
+            dict(os.environ),
             warnings.filters[:], logging.root.manager.disable, torch.get_default_dtype()]
-before, completed = state(), []
-def watched(scene):
-    return lambda: (scene(), completed.append(scene.__name__))
-for name in ("_data_parallel", "_fully_sharded", "_tensor_parallel"):
-    setattr(rehearsal, name, watched(getattr(rehearsal, name)))
+before, completed, scene = state(), [], rehearsal._data_parallel
+rehearsal._data_parallel = lambda: (scene(), completed.append(1))
 rehearsal.rehearse()
 print(len(completed), state() == before, open("/proc/self/status").read().split("Threads:")[1].split()[0])
 """
@@ -193,9 +191,30 @@ print(len(completed), state() == before, open("/proc/self/status").read().split(
 @pytest.mark.parametrize("debug", ["OFF", "DETAIL"])
 def test_what_is_rehearsed_before_the_ranks_exist_leaves_torch_as_it_was(debug):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISTRIBUTED_DEBUG": debug}
+    environment["TORCH_DIST_INIT_BARRIER"] = "1"
     command = [sys.executable, "-c", REHEARSED]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.stdout.split() == ["3", "True", "1"], done.stderr
+    assert done.stdout.split() == ["1", "True", "1"], done.stderr
+
+
+def test_tensors_on_a_mesh_are_those_of_their_own_rank(program, run_prism):
+    """torch caches results by mesh and shape, and what it cached before the ranks existed would be rank 0's."""
+    path = program("""
+import torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+mesh = init_device_mesh("cpu", (2,))
+whole = distribute_tensor(torch.arange(8.0), mesh, [Replicate()])
+copy = whole.detach().clone()
+part = copy.redistribute(placements=[Shard(0)]).to_local()
+print(dist.get_rank(), copy.device_mesh is mesh, part.tolist())
+dist.destroy_process_group()
+""")
+    done = run_prism("capture", "--quiet", "-n", 2, path)
+    assert sorted(re.sub(r"^\[\d+\] ", "", line) for line in done.stdout.splitlines()) == [
+        "0 True [0.0, 1.0, 2.0, 3.0]",
+        "1 True [4.0, 5.0, 6.0, 7.0]",
+    ]
 
 
 def test_modules_of_the_user_are_imported_by_each_rank_and_not_before_it_exists(program, record):

@@ -19,7 +19,7 @@ namespace prism {
 // Written by all processes, hence atomic; zero is its initial state.
 struct ControlBlock {
   std::atomic<std::uint64_t> staged_bytes, staged_bytes_peak, budget_bytes;
-  std::atomic<std::uint64_t> spilled_bytes, spilled_bytes_peak, spilled_bytes_total;
+  std::atomic<std::uint64_t> spilled_bytes, spilled_bytes_peak;
   std::atomic<std::uint32_t> ranks_waiting;  // for a slot, right now
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -115,7 +115,6 @@ Result<Region> WindowAllocator::spill(std::uint64_t bytes) {
                     offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(),
                     control.spilled_bytes.load(), rounded)};
   const std::uint64_t before = control.spilled_bytes.fetch_add(rounded, std::memory_order_relaxed);
-  control.spilled_bytes_total.fetch_add(rounded, std::memory_order_relaxed);
   raise_peak(control.spilled_bytes_peak, before + rounded);
   blocks_.emplace(*offset, rounded);
   return Region{*offset, bytes};
