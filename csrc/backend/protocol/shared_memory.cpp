@@ -63,26 +63,39 @@ bool SharedMemory::map() {
 Result<std::unique_ptr<SharedMemory>> SharedMemory::create(int ranks, std::uint64_t address_space_bytes,
                                                            const std::string& spill_directory) {
   const auto windows = static_cast<std::uint64_t>(ranks) + 1;
-  const bool spills = !spill_directory.empty() && !is_in_memory(spill_directory);
+  const auto share = [&](std::uint64_t bytes) {
+    return std::min(kLargestWindow, bytes / windows / kWindowUnit * kWindowUnit);
+  };
   for (std::uint64_t space = address_space_bytes;; space /= 2) {
-    const auto share = [&](std::uint64_t bytes) { return bytes / windows / kWindowUnit * kWindowUnit; };
-    File memory{-1, 0, std::min(kLargestWindow, share(space))};
-    File disk{-1, memory.begin(ranks + 1), spills ? std::min(kLargestWindow, share(std::min(space, kLargestFile))) : 0};
+    File memory{-1, 0, share(space)};
     if (memory.window == 0) return system_error("no address space is left for the ranks' windows");
     memory.fd = memfd_create("prism", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    std::unique_ptr<SharedMemory> made(new SharedMemory(ranks, memory, disk));
+    std::unique_ptr<SharedMemory> made(new SharedMemory(ranks, memory, {-1, memory.begin(ranks + 1), 0}));
     if (memory.fd < 0) return system_error("memfd_create");
-    if (spills && (made->disk_.fd = open_unnamed(spill_directory)) < 0)
-      return Error{ErrorCode::kIo, fmt::format("a file for tensors beyond the memory budget cannot be made in '{}': {}",
-                                               spill_directory, std::strerror(errno))};
-    if (ftruncate(memory.fd, static_cast<off_t>(disk.first)) != 0 ||
-        (spills && ftruncate(made->disk_.fd, static_cast<off_t>(made->total_bytes() - disk.first)) != 0) ||
-        !made->map())
-      continue;
+    if (!spill_directory.empty()) made->open_disk(spill_directory, share(std::min(space, kLargestFile)));
+    if (ftruncate(memory.fd, static_cast<off_t>(made->disk_.first)) != 0 || !made->map()) continue;
     if (fcntl(memory.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return system_error("sealing");
     PRISM_RETURN_IF_ERROR(made->reserve({made->window_begin(ranks), sizeof(ControlBlock)}));
     return made;
   }
+}
+
+// A job that may never spill must not fail for want of a disk: where the folder does not serve, there is no spilling,
+// and a tensor beyond the budget says so.
+void SharedMemory::open_disk(const std::string& directory, std::uint64_t window) {
+  if (is_in_memory(directory)) return;
+  const int fd = open_unnamed(directory);
+  // Some file systems cannot reserve, and better learn it now.
+  const bool reserves = fd >= 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) == 0 &&
+                        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) == 0;
+  const auto windows = static_cast<off_t>(ranks_) + 1;
+  for (; reserves && window != 0; window = window / 2 / kWindowUnit * kWindowUnit)
+    if (ftruncate(fd, static_cast<off_t>(window) * windows) == 0) {
+      disk_.fd = fd;
+      disk_.window = window;
+      return;
+    }
+  if (fd >= 0) close(fd);
 }
 
 Result<std::unique_ptr<SharedMemory>> SharedMemory::attach(int fd, int spill_fd, int ranks, std::uint64_t window_bytes,

@@ -27,7 +27,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class SharedMemory {
  public:
   // `address_space_bytes` is divided among `ranks` + 1 windows; halved until the system maps it. `spill_directory`: ""
-  // for none; one that is itself in memory (tmpfs) counts as none.
+  // for none; one that is itself in memory (tmpfs), or cannot reserve space, counts as none.
   static Result<std::unique_ptr<SharedMemory>> create(int ranks, std::uint64_t address_space_bytes,
                                                       const std::string& spill_directory = "");
   // Takes over the descriptors; `spill_fd` is -1 where there is no spilling.
@@ -62,6 +62,7 @@ class SharedMemory {
   SharedMemory(int ranks, File memory, File disk) : ranks_(ranks), memory_(memory), disk_(disk) {}
   std::uint64_t total_bytes() const { return disk_.begin(ranks_ + 1); }
   bool map();
+  void open_disk(const std::string& directory, std::uint64_t window);
   const File& file_of(std::uint64_t offset) const { return is_spilled(offset) ? disk_ : memory_; }
 
   int ranks_;
