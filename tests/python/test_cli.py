@@ -234,7 +234,10 @@ def test_record_says_what_the_contract_promises(traces):
 
 def test_capture_says_what_the_contract_promises(traces):
     summary = traces[1]["one"]
-    assert summary.keys() - {"printed"} == set(CAPTURE_KEYS.split())
+    more = {"printed", "staged_bytes_peak", "spilled_bytes_peak"}
+    assert summary.keys() - more == set(CAPTURE_KEYS.split())
+    # Two ranks' gradients at least, of a job that needs no disk.
+    assert summary["staged_bytes_peak"] > 1 << 10 and summary["spilled_bytes_peak"] == 0
     assert (summary["ranks"], summary["slots"], summary["trace"]) == (2, 1, "one.prism")
     assert summary["switches"] >= summary["switches_lower_bound"] > 0
     assert summary["peak_private_bytes_per_rank"] > 1 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 from prismllm.launch.options import LaunchOptions, RunFolder
@@ -18,7 +19,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         world_size=options.world_size,
         slots=options.slots,
         memory_budget_bytes=options.memory_budget_bytes,
-        spill_directory=options.spill_dir or options.run_dir,
+        spill_directory=os.fsencode(options.spill_dir or options.run_dir),
         schedule=options.schedule,
     )
     ended: dict = {"error": None}
