@@ -18,7 +18,7 @@ def main() -> None:
     figures = (
         # From the first fork, when the zygote is warm, to the last rank's end.
         (f"{RANKS} logical ranks through a DDP step", summary["wall_s"], "s", 5.0),
-        ("private memory of a rank, at most", summary["peak_private_bytes_per_rank"] / 2**20, "MiB", 15.0),
+        ("private memory of a rank, at most", summary["peak_private_bytes_per_rank"] / 1e6, "MB", 15.0),
     )
     for name, value, unit, limit in figures:
         print(json.dumps({"name": name, "value": value, "unit": unit, "limit": limit}))

@@ -174,13 +174,14 @@ REHEARSED = """
 import logging, os, sys, warnings
 import torch, torch.distributed as dist
 from prismllm.launch import rehearsal
+def environment():  # the variable is torch._dynamo's, by its import alone
+    return {name: value for name, value in os.environ.items() if name != "TORCHINDUCTOR_CACHE_DIR"}
 def state():
     world, c10d = dist.distributed_c10d._world, dist.distributed_c10d
     return [dist.is_initialized(), dist.get_debug_level(), world.group_count,
             c10d._default_pg_init_method, getattr(c10d, "_backend", None), dict(world.pg_names), dict(world.pg_map),
             dict(world.tags_to_pg), dist.Backend.backend_list, torch.is_grad_enabled(), sys.excepthook,
-            dict(os.environ),
-            warnings.filters[:], logging.root.manager.disable, torch.get_default_dtype()]
+            environment(), warnings.filters[:], logging.root.manager.disable, torch.get_default_dtype()]
 before, completed, scene = state(), [], rehearsal._data_parallel
 rehearsal._data_parallel = lambda: (scene(), completed.append(1))
 rehearsal.rehearse()
@@ -195,6 +196,24 @@ def test_what_is_rehearsed_before_the_ranks_exist_leaves_torch_as_it_was(debug):
     command = [sys.executable, "-c", REHEARSED]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stdout.split() == ["1", "True", "1"], done.stderr
+
+
+def test_a_run_adds_nothing_to_the_environment_and_leaves_nothing_in_the_temporary_folder(program, record, tmp_path):
+    (tmp_path / "tmp").mkdir()
+    path = program(
+        "import os\nprint(os.environ.get('TORCHINDUCTOR_CACHE_DIR'), 'TORCH_DIST_INIT_BARRIER' in os.environ)"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "TORCH_DIST_INIT_BARRIER": "1"}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    assert record(2, path, env=environment) == ["None True"] * 2
+    assert os.listdir(tmp_path / "tmp") == []
+
+
+def test_a_path_with_a_dot_and_the_globals_are_those_of_python(program, record, tmp_path):
+    path = program("print(__file__, sorted(globals()))")
+    command = [sys.executable, f"./{path.name}"]
+    fresh = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert record(1, f"./{path.name}") == fresh.stdout.splitlines()
 
 
 def test_tensors_on_a_mesh_are_those_of_their_own_rank(program, run_prism):

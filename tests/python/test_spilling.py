@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -22,10 +23,10 @@ dist.destroy_process_group()
 """
 
 
-def capture(run_prism, tmp_path, mebibytes, *options):
+def capture(run_prism, tmp_path, mebibytes, *options, **process):
     (tmp_path / "sums.py").write_text(SUMS)
     command = ["capture", "--quiet", "--json", "out.json", "-n", 3, "--memory-budget", "2M", *options]
-    return run_prism(*command, "sums.py", mebibytes)
+    return run_prism(*command, "sums.py", mebibytes, **process)
 
 
 def test_a_job_whose_tensors_exceed_the_budget_ends_as_it_would_have(run_prism, tmp_path, repository):
@@ -49,12 +50,12 @@ def small_disk(tmp_path):
     make = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
     if (
         not make
-        or subprocess.run([make, "-q", image]).returncode
-        or subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL).returncode
+        or subprocess.run([make, "-q", image], timeout=60).returncode
+        or subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL, timeout=60).returncode
     ):
         pytest.skip("making and mounting a file system takes mkfs.ext4, root and a loop device")
     yield place
-    subprocess.run(["umount", place], check=True)
+    subprocess.run(["umount", place], check=True, timeout=60)
 
 
 def test_a_full_disk_is_told_with_what_is_needed(run_prism, tmp_path, small_disk):
@@ -67,9 +68,23 @@ def test_a_full_disk_is_told_with_what_is_needed(run_prism, tmp_path, small_disk
     assert shutil.disk_usage(small_disk).free > 12 << 20  # what was there is given back
 
 
-def test_without_a_disk_the_budget_is_a_limit(run_prism, tmp_path):
+@pytest.fixture
+def folder_in_memory():
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no file system in memory")
-    done = capture(run_prism, tmp_path, 8, "--spill-dir", "/dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="prism-test-") as folder:
+        yield folder
+
+
+def test_a_folder_that_cannot_hold_what_is_spilled_is_refused_at_once(run_prism, tmp_path, folder_in_memory):
+    done = capture(run_prism, tmp_path, 1, "--spill-dir", folder_in_memory)
+    assert done.returncode == 4
+    complaint = f"cannot be staged in '{folder_in_memory}': it is in memory itself, and not on a disk"
+    assert complaint in done.stderr
+    assert not done.stdout
+
+
+def test_without_a_disk_the_budget_is_a_limit(run_prism, tmp_path, folder_in_memory):
+    done = capture(run_prism, tmp_path, 8, env=os.environ | {"TMPDIR": folder_in_memory})
     assert done.returncode == 3
     assert "raise --memory-budget, or name a folder on a disk with --spill-dir" in done.stderr

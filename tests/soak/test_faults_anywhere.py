@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from faults import Run, alive
+from faults import Run
 
 POINTS = int(os.environ.get("SOAK_POINTS", "50"))
 WITHIN_S = 5.0  # of the fault, everybody is gone; of a stopped rank, which takes 2 s to be told from a slow one, later
@@ -94,9 +94,7 @@ def test_a_run_ends_whatever_happens_whenever(fault, point, duration, tmp_path):
         if number in (signal.SIGKILL, signal.SIGSTOP):
             assert who.split()[0] in errors
         limit = WITHIN_S + (5.0 if number == signal.SIGSTOP else 0.0)
-        while [pid for pid in everybody if alive(pid)]:
-            assert time.monotonic() - struck < limit, f"left: {[pid for pid in everybody if alive(pid)]}"
-            time.sleep(0.01)
+        run.assert_gone(everybody)
         assert time.monotonic() - struck < limit
     assert set(os.listdir("/dev/shm")) <= shared
     left = [name for name in os.listdir(folder) if name not in ("tmp", "stderr.txt", "out.prism")]

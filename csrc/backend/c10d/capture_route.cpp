@@ -133,7 +133,7 @@ class CaptureRoute : public Route {
       if (operation.reduce_op == ReduceOp::kNone || (scaled && group_->backend == "gloo"))  // Gloo cannot scale
         fail({ErrorCode::kInvalidInput,
               "this reduction is not supported under capture; accepted: sum, avg, product, "
-              "min, max, bit_and, bit_or, bit_xor"},
+              "min, max, bit_and, bit_or, bit_xor, and with nccl premul_sum"},
              call.op);
     }
     if (call.tag < 0 && group_->backend != "nccl")  // as Gloo; NCCL ignores tags

@@ -91,7 +91,7 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
-                                              const std::string& schedule) {
+                                              bool must_spill, const std::string& schedule) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -101,6 +101,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.slots = slots;
   options.memory_budget_bytes = memory_budget_bytes;
   options.spill_directory = std::move(spill_directory);
+  options.must_spill = must_spill;
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -167,7 +168,8 @@ PYBIND11_MODULE(_c10d, module) {
 
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
-           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("schedule") = "need")
+           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
+           py::arg("schedule") = "need")
       .def("run", &run_coordinator, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
@@ -177,7 +179,11 @@ PYBIND11_MODULE(_c10d, module) {
       .def("statistics_json", &Coordinator::statistics_json);
 
   module.def(
-      "fill_heaps", [] { return fill_c_heap() + fill_pools(PyObject_Malloc, 16 << 10, 48, 512); },
+      "fill_heaps",
+      [] {
+        // CPython since 3.10 (Objects/obmalloc.c): POOL_SIZE, POOL_OVERHEAD, SMALL_REQUEST_THRESHOLD.
+        return fill_c_heap() + fill_pools(PyObject_Malloc, 16 << 10, 48, 512);
+      },
       "Last before a fork: takes the gaps of this process's heaps, so that what its children allocate lies densely.");
   module.def("use_huge_pages", &use_huge_pages, NoGil(), "Makes forks of this process cheap; see csrc/backend/client.");
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));

@@ -15,7 +15,7 @@
 
 namespace prism {
 
-// kNone for what is no plain reduction (PREMUL_SUM).
+// kNone for what we do not know; PREMUL_SUM is the sum of scaled_inputs().
 ReduceOp reduce_op_of(const c10d::ReduceOp& op);
 // What a member puts into the sum: itself, or times its factor for premul_sum.
 std::vector<at::Tensor> scaled_inputs(const c10d::ReduceOp& op, std::vector<at::Tensor> inputs);

@@ -42,7 +42,7 @@ std::size_t fill_c_heap() {
       filled += size;
     }
   };
-  // From large to small, so that nothing remains of a large gap. Above 128 KiB glibc maps pages instead.
+  // From large to small, so that nothing remains of a large gap.
   for (std::size_t size = 128 << 10; size > 1032; size -= size / 16 & ~std::size_t{15}) fill(size);
   for (std::size_t size = 1032; size >= 24; size -= 16) fill(size);
 #endif

@@ -23,6 +23,7 @@ class Coordinator {
     Schedule schedule = Schedule::kByNeed;
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
     std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error
+    bool must_spill = false;                // a folder that does not serve is an error at once
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =

@@ -72,8 +72,8 @@ Result<void> Coordinator::Impl::run() {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  PRISM_ASSIGN_OR_RETURN(
-      memory_, SharedMemory::create(options_.world_size, options_.address_space_bytes, options_.spill_directory));
+  PRISM_ASSIGN_OR_RETURN(memory_, SharedMemory::create(options_.world_size, options_.address_space_bytes,
+                                                       options_.spill_directory, options_.must_spill));
   const std::uint64_t budget =
       options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes : available_memory_bytes() / 4 * 3;
   memory_->control().budget_bytes.store(budget);

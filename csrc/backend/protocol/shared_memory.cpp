@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "backend/protocol/socket.hpp"
+
 namespace prism {
 namespace {
 
@@ -61,7 +63,7 @@ bool SharedMemory::map() {
 }
 
 Result<std::unique_ptr<SharedMemory>> SharedMemory::create(int ranks, std::uint64_t address_space_bytes,
-                                                           const std::string& spill_directory) {
+                                                           const std::string& spill_directory, bool must_spill) {
   const auto windows = static_cast<std::uint64_t>(ranks) + 1;
   const auto share = [&](std::uint64_t bytes) {
     return std::min(kLargestWindow, bytes / windows / kWindowUnit * kWindowUnit);
@@ -72,7 +74,9 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::create(int ranks, std::uint6
     memory.fd = memfd_create("prism", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     std::unique_ptr<SharedMemory> made(new SharedMemory(ranks, memory, {-1, memory.begin(ranks + 1), 0}));
     if (memory.fd < 0) return system_error("memfd_create");
-    if (!spill_directory.empty()) made->open_disk(spill_directory, share(std::min(space, kLargestFile)));
+    if (!spill_directory.empty())
+      if (auto opened = made->open_disk(spill_directory, share(std::min(space, kLargestFile))); !opened && must_spill)
+        return opened.error();
     if (ftruncate(memory.fd, static_cast<off_t>(made->disk_.first)) != 0 || !made->map()) continue;
     if (fcntl(memory.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return system_error("sealing");
     PRISM_RETURN_IF_ERROR(made->reserve({made->window_begin(ranks), sizeof(ControlBlock)}));
@@ -80,22 +84,25 @@ Result<std::unique_ptr<SharedMemory>> SharedMemory::create(int ranks, std::uint6
   }
 }
 
-// A job that may never spill must not fail for want of a disk: where the folder does not serve, there is no spilling,
-// and a tensor beyond the budget says so.
-void SharedMemory::open_disk(const std::string& directory, std::uint64_t window) {
-  if (is_in_memory(directory)) return;
-  const int fd = open_unnamed(directory);
-  // Some file systems cannot reserve, and better learn it now.
-  const bool reserves = fd >= 0 && fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) == 0 &&
-                        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) == 0;
+Result<void> SharedMemory::open_disk(const std::string& directory, std::uint64_t window) {
+  const auto refused = [&](const char* why) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("tensors beyond the memory budget cannot be staged in '{}': {}", directory, why)};
+  };
+  if (is_in_memory(directory)) return refused("it is in memory itself, and not on a disk");
+  UniqueFd fd(open_unnamed(directory));
+  if (fd.get() < 0) return refused(std::strerror(errno));
+  // Some file systems cannot reserve, and better say so now.
+  if (fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) != 0 ||
+      fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kWindowUnit) != 0)
+    return refused(std::strerror(errno));
   const auto windows = static_cast<off_t>(ranks_) + 1;
-  for (; reserves && window != 0; window = window / 2 / kWindowUnit * kWindowUnit)
-    if (ftruncate(fd, static_cast<off_t>(window) * windows) == 0) {
-      disk_.fd = fd;
-      disk_.window = window;
-      return;
-    }
-  if (fd >= 0) close(fd);
+  while (window != 0 && ftruncate(fd.get(), static_cast<off_t>(window) * windows) != 0)
+    window = window / 2 / kWindowUnit * kWindowUnit;
+  if (window == 0) return refused(std::strerror(errno));
+  disk_.fd = fd.release();
+  disk_.window = window;
+  return {};
 }
 
 Result<std::unique_ptr<SharedMemory>> SharedMemory::attach(int fd, int spill_fd, int ranks, std::uint64_t window_bytes,

@@ -27,9 +27,10 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class SharedMemory {
  public:
   // `address_space_bytes` is divided among `ranks` + 1 windows; halved until the system maps it. `spill_directory`: ""
-  // for none; one that is itself in memory (tmpfs), or cannot reserve space, counts as none.
+  // for none. One that is itself in memory (tmpfs), or where no space can be reserved, is an error if `must_spill` and
+  // else counts as none: a job that may never spill must not fail for want of a disk.
   static Result<std::unique_ptr<SharedMemory>> create(int ranks, std::uint64_t address_space_bytes,
-                                                      const std::string& spill_directory = "");
+                                                      const std::string& spill_directory = "", bool must_spill = false);
   // Takes over the descriptors; `spill_fd` is -1 where there is no spilling.
   static Result<std::unique_ptr<SharedMemory>> attach(int fd, int spill_fd, int ranks, std::uint64_t window_bytes,
                                                       std::uint64_t spill_window_bytes);
@@ -62,7 +63,7 @@ class SharedMemory {
   SharedMemory(int ranks, File memory, File disk) : ranks_(ranks), memory_(memory), disk_(disk) {}
   std::uint64_t total_bytes() const { return disk_.begin(ranks_ + 1); }
   bool map();
-  void open_disk(const std::string& directory, std::uint64_t window);
+  Result<void> open_disk(const std::string& directory, std::uint64_t window);
   const File& file_of(std::uint64_t offset) const { return is_spilled(offset) ? disk_ : memory_; }
 
   int ranks_;

@@ -58,6 +58,7 @@ bool send_all(int fd, std::span<const std::uint8_t> bytes) {
 }
 
 bool send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds) {
+  if (fds.empty() || fds.size() > kMostFds) return false;
   iovec piece{const_cast<std::uint8_t*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(kMostFds * sizeof(int))] = {};
   msghdr message{};

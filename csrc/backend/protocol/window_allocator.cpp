@@ -66,12 +66,14 @@ WindowAllocator::~WindowAllocator() {
 
 Result<Region> WindowAllocator::allocate(std::uint64_t bytes) {
   if (bytes == 0) return Region{memory_.window_begin(owner_ + 1), 0};  // the window's end: no block begins there
-  if (bytes > std::max(memory_.window_bytes(), memory_.spill_window_bytes())) return out_of_window(bytes);
+  const std::uint64_t most = std::max(memory_.window_bytes(), memory_.spill_window_bytes());
+  if (bytes > most) return out_of_window(bytes, most);
   const std::uint64_t rounded = round_up(bytes, bytes < kLarge ? kAlignment : kPage);
   if (!charge(rounded)) return spill(bytes);
   auto offset = bytes < kLarge ? small_block(rounded) : pages(large_, rounded);
-  if (!offset) {
+  if (!offset) {  // the window is full, or the system has no more memory
     memory_.control().staged_bytes.fetch_sub(rounded, std::memory_order_relaxed);
+    if (memory_.spill_window_bytes() != 0) return spill(bytes);
     return offset.error();
   }
   blocks_.emplace(*offset, rounded);
@@ -93,7 +95,7 @@ Result<std::uint64_t> WindowAllocator::small_block(std::uint64_t bytes) {
 
 Result<std::uint64_t> WindowAllocator::pages(FreeSpace& space, std::uint64_t bytes) {
   const std::int64_t offset = space.take(bytes);
-  if (offset < 0) return out_of_window(bytes);
+  if (offset < 0) return out_of_window(bytes, &space == &disk_ ? memory_.spill_window_bytes() : memory_.window_bytes());
   const Region region{static_cast<std::uint64_t>(offset), bytes};
   if (auto reserved = memory_.reserve(region); !reserved) {
     space.insert(region.offset, bytes);
@@ -161,10 +163,10 @@ void WindowAllocator::uncharge(std::uint64_t offset, std::uint64_t bytes) {
   counter.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
-Error WindowAllocator::out_of_window(std::uint64_t bytes) const {
+Error WindowAllocator::out_of_window(std::uint64_t bytes, std::uint64_t window) const {
   return {ErrorCode::kIo, fmt::format("a tensor of {} bytes does not fit the {} bytes of shared memory that one rank "
                                       "may have; what is staged and not yet read by all is still in it",
-                                      bytes, memory_.window_bytes())};
+                                      bytes, window)};
 }
 
 Error WindowAllocator::out_of_budget(std::uint64_t bytes) const {

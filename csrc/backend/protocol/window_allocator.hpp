@@ -38,7 +38,7 @@ class WindowAllocator {
   Result<Region> spill(std::uint64_t bytes);
   bool charge(std::uint64_t bytes);
   void uncharge(std::uint64_t offset, std::uint64_t bytes);
-  Error out_of_window(std::uint64_t bytes) const;
+  Error out_of_window(std::uint64_t bytes, std::uint64_t window) const;
   Error out_of_budget(std::uint64_t bytes) const;
 
   SharedMemory& memory_;

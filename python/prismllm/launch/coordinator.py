@@ -20,6 +20,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         slots=options.slots,
         memory_budget_bytes=options.memory_budget_bytes,
         spill_directory=os.fsencode(options.spill_dir or options.run_dir),
+        must_spill=bool(options.spill_dir),
         schedule=options.schedule,
     )
     ended: dict = {"error": None}

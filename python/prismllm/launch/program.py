@@ -80,7 +80,7 @@ class Program:
             self.code = self._compiled()
 
     def _compiled(self) -> types.CodeType:
-        path = os.path.join(os.getcwd(), self.name.removeprefix("./"))  # absolute, as `python` makes it; argv[0] is not
+        path = os.path.join(os.getcwd(), self.name)  # absolute, as `python` makes it; argv[0] is not
         with open(path, "rb") as file:
             return compile(file.read(), path, "exec", dont_inherit=True)
 
@@ -98,6 +98,8 @@ class Program:
         code = self.code or self._compiled()
         main.__file__ = path = code.co_filename
         main.__dict__["__cached__"] = None
+        if sys.version_info < (3, 14):
+            main.__annotations__ = {}
         main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
         exec(code, main.__dict__)
 

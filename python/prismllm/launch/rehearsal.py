@@ -29,10 +29,10 @@ def rehearse() -> None:
 def _torch_as_it_was():
     import torch.distributed as dist
 
-    environment, level, hook = dict(os.environ), dist.get_debug_level(), sys.excepthook
+    level, hook = dist.get_debug_level(), sys.excepthook
+    barrier = os.environ.pop("TORCH_DIST_INIT_BARRIER", None)  # would wait for the peer
     backend = getattr(dist.distributed_c10d, "_backend", None)
-    dist.set_debug_level(dist.DebugLevel.OFF)  # DETAIL would wait for the peer, over Gloo
-    os.environ.pop("TORCH_DIST_INIT_BARRIER", None)  # would wait for it, too
+    dist.set_debug_level(dist.DebugLevel.OFF)  # DETAIL would wait for it, too, over Gloo
     logging.disable()
     try:
         yield
@@ -42,9 +42,8 @@ def _torch_as_it_was():
         sys.excepthook = hook  # init_process_group() puts one of its own, which names the rank, before it
         if hasattr(dist.distributed_c10d, "_backend"):
             dist.distributed_c10d._backend = backend
-        for name in set(os.environ) - set(environment):
-            del os.environ[name]
-        os.environ.update(environment)
+        if barrier is not None:
+            os.environ["TORCH_DIST_INIT_BARRIER"] = barrier
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ _LAZY = (
     "torch.utils.checkpoint",
     "torch.utils.data",
 )
+_MANY = 128  # ranks, for which preparing the memory takes less time than it saves
 
 
 class NotSingleThreaded(Exception):
@@ -61,8 +62,27 @@ def driver_unasked():
                 os.environ[name] = before[name]
 
 
-def warm_torch() -> None:
+@contextlib.contextmanager
+def _environment_as_it_was(run_dir: str):
+    """torch._dynamo makes a folder for what it will compile as soon as it is imported, in the user's temporary folder,
+    and says where in the environment. While this lasts the folder is one of the run's."""
+    before = dict(os.environ)
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(run_dir, "inductor"))
+    try:
+        yield
+    finally:
+        for name in set(os.environ) - set(before):
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def warm_torch(run_dir: str) -> None:
     """Imports torch and what it imports lazily, and takes some steps of training."""
+    with _environment_as_it_was(run_dir):
+        _warm_torch()
+
+
+def _warm_torch() -> None:
     import torch
 
     for module in _LAZY:
@@ -93,9 +113,6 @@ def preload(program: Program, skip: frozenset[str]) -> list[str]:
         if len(thread_names()) > 1:
             raise NotSingleThreaded(module)
     return loaded
-
-
-_MANY = 128  # ranks, for which preparing the memory takes less time than it saves
 
 
 def settle(ranks: int) -> list[weakref.finalize]:

@@ -173,7 +173,7 @@ def main() -> None:
     gc.disable()  # a collection before the fork leaves holes whose pages the children then copy
     try:
         with driver_unasked():
-            warm_torch()
+            warm_torch(options.run_dir)
             if len(thread_names()) > 1:
                 raise NotSingleThreaded("torch")
             takeover.install(options.route)

@@ -69,6 +69,25 @@ TEST_CASE("what the memory budget does not hold goes to disk, and is the owner's
   REQUIRE(control.spilled_bytes_peak == 2u << 20);
 }
 
+TEST_CASE("what a rank's window of memory does not hold goes to disk as well") {
+  const auto memory = SharedMemory::create(1, 16u << 20, ".");  // windows of 8 MiB
+  REQUIRE(memory);
+  WindowAllocator window(**memory, 0);
+  REQUIRE_FALSE((*memory)->is_spilled(window.allocate(5u << 20).value().offset));
+  REQUIRE((*memory)->is_spilled(window.allocate(5u << 20).value().offset));
+  REQUIRE((*memory)->control().staged_bytes == 5u << 20);
+  const auto refused = window.allocate(9u << 20);
+  REQUIRE_FALSE(refused);
+  REQUIRE(refused.error().message.find("does not fit the 8388608 bytes") != std::string::npos);
+}
+
+TEST_CASE("a folder that does not serve is an error only where it was asked for") {
+  REQUIRE((*SharedMemory::create(1, 16u << 20, "nonesuch"))->spill_window_bytes() == 0);
+  const auto refused = SharedMemory::create(1, 16u << 20, "nonesuch", true);
+  REQUIRE_FALSE(refused);
+  REQUIRE(refused.error().message.find("staged in 'nonesuch': No such file") != std::string::npos);
+}
+
 TEST_CASE("another process sees what is spilled through the descriptors that it is given") {
   const auto mine = SharedMemory::create(1, 64u << 20, ".");
   REQUIRE(mine);
