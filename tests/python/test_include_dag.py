@@ -29,8 +29,9 @@ WITHIN_BACKEND = {
     "recorder": set(),
     "client": {"protocol"},
     "coordinator": {"protocol"},
+    "relay": {"coordinator", "protocol"},
     "executor": {"coordinator"},
-    "c10d": {"client", "coordinator", "executor", "protocol", "recorder"},
+    "c10d": {"client", "coordinator", "executor", "protocol", "recorder", "relay"},
 }
 TORCH_ALLOWED = ("backend/c10d/", "backend/executor/")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/")

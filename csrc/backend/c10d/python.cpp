@@ -14,6 +14,7 @@
 #include "backend/c10d/tensors.hpp"
 #include "backend/client/heap.hpp"
 #include "backend/coordinator/coordinator.hpp"
+#include "backend/relay/relay.hpp"
 #include "backend/executor/aten_executor.hpp"
 #include "core/deadline.hpp"
 #include "python_errors.hpp"
@@ -89,9 +90,17 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
   return output;
 }
 
+std::chrono::nanoseconds seconds(double seconds) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
+}
+
+// name, ranks, slots, the relay's proof, ours
+using HostTuple = std::tuple<std::string, int, int, std::string, std::string>;
+
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
-                                              bool must_spill, const std::string& schedule) {
+                                              bool must_spill, const std::string& schedule,
+                                              const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -102,11 +111,35 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.memory_budget_bytes = memory_budget_bytes;
   options.spill_directory = std::move(spill_directory);
   options.must_spill = must_spill;
+  for (const auto& [name, ranks, host_slots, proof, our_proof] : hosts)
+    options.hosts.push_back({name, ranks, host_slots, proof, our_proof});
+  options.link_fd = link_fd;
+  options.host_timeout = seconds(host_timeout_s);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
-void run_coordinator(Coordinator& coordinator) {
-  const auto served = coordinator.run();
+std::unique_ptr<Relay> make_relay(std::string address, int link_fd, int host, int world_size, int first_rank, int ranks,
+                                  std::string proof, std::string coordinators_proof, std::uint64_t memory_budget_bytes,
+                                  std::string spill_directory, bool must_spill, double host_timeout_s) {
+  Relay::Options options;
+  options.address = std::move(address);
+  options.link_fd = link_fd;
+  options.host = host;
+  options.world_size = world_size;
+  options.first_rank = first_rank;
+  options.ranks = ranks;
+  options.proof = std::move(proof);
+  options.coordinators_proof = std::move(coordinators_proof);
+  options.memory_budget_bytes = memory_budget_bytes;
+  options.spill_directory = std::move(spill_directory);
+  options.must_spill = must_spill;
+  options.host_timeout = seconds(host_timeout_s);
+  return std::make_unique<Relay>(std::move(options));
+}
+
+template <typename Server>
+void serve(Server& server) {
+  const auto served = server.run();
   if (served) return;
   if (served.error().code != ErrorCode::kIo) throw std::runtime_error(served.error().message);
   const py::gil_scoped_acquire gil;
@@ -169,14 +202,21 @@ PYBIND11_MODULE(_c10d, module) {
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
-           py::arg("schedule") = "need")
-      .def("run", &run_coordinator, NoGil(),
+           py::arg("schedule") = "need", py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1,
+           py::arg("host_timeout_s") = 10.0)
+      .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
            [](Coordinator& self, const std::string& why) {
              self.abort({ErrorCode::kAborted, why});
            })
       .def("statistics_json", &Coordinator::statistics_json);
+  py::class_<Relay>(module, "Relay", "Stands in for the coordinator on another host; see csrc/backend/relay.")
+      .def(py::init(&make_relay), py::arg("address"), py::arg("link_fd"), py::arg("host"), py::arg("world_size"),
+           py::arg("first_rank"), py::arg("ranks"), py::arg("proof"), py::arg("coordinators_proof"),
+           py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
+           py::arg("host_timeout_s") = 10.0)
+      .def("run", &serve<Relay>, NoGil(), "As Coordinator.run().");
 
   module.def(
       "fill_heaps",

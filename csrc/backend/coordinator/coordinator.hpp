@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backend/coordinator/executor.hpp"
 #include "backend/coordinator/scheduler.hpp"
@@ -16,10 +17,19 @@ namespace prism {
 
 class Coordinator {
  public:
+  // The next `ranks` ranks are processes of this host and share its slots.
+  struct Host {
+    std::string name;
+    int ranks = 0, slots = 0;
+    std::string proof, our_proof;  // of the run's secret, to be shown by its relay, and to be shown to it
+  };
   struct Options {
     std::string address;  // name of the abstract Unix socket to listen on; only processes of this user are let in
     int world_size = 1;
     int slots = 1;
+  std::vector<Host> hosts;  // the first is this one; none: this one, with all ranks and `slots`
+  int link_fd = -1;         // a TCP socket that listens, for the relays of the other hosts; taken over
+  std::chrono::nanoseconds host_timeout = std::chrono::seconds(10);  // a host that is silent for so long is lost
     Schedule schedule = Schedule::kByNeed;
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
     std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error

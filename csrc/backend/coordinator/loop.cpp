@@ -23,13 +23,27 @@ constexpr int kBacklog = 4096;
 constexpr auto kDrain = std::chrono::seconds(2);          // for the last words to reach the ranks
 constexpr auto kLauncherKnowsBetter = milliseconds(200);  // it sees exit codes and signals; EOF says neither
 constexpr auto kStoppedPeriod = milliseconds(500);
+constexpr auto kHeartbeat = std::chrono::seconds(1);
+
+// All ranks on this host, unless others are named.
+std::vector<Coordinator::Host> hosts_of(const Coordinator::Options& options) {
+  if (!options.hosts.empty()) return options.hosts;
+  return {{"this host", std::max(options.world_size, 1), std::max(options.slots, 1), "", ""}};
+}
+
+std::vector<Scheduler::Place> places(const std::vector<Coordinator::Host>& hosts) {
+  std::vector<Scheduler::Place> places;
+  for (const auto& host : hosts) places.push_back({host.ranks, host.slots});
+  return places;
+}
 
 }  // namespace
 
 Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
     : options_(std::move(options)),
       executor_(std::move(executor)),
-      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1), options_.schedule),
+      hosts_(hosts_of(options_)),
+      scheduler_(places(hosts_), options_.schedule),
       matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),
@@ -43,11 +57,20 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
                       return asked;
                     },
                     [this] { fail_from_loop(deadlock_report()); }}),
-      ranks_(static_cast<std::size_t>(std::max(options_.world_size, 1))) {}
+      ranks_(static_cast<std::size_t>(std::max(options_.world_size, 1))),
+      links_(hosts_.size()) {
+  int rank = 0;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    links_[i].first_rank = rank;
+    for (int last = rank + hosts_[i].ranks; rank < last && rank < options_.world_size; ++rank)
+      at(rank).host = static_cast<int>(i);
+  }
+}
 
 Coordinator::Impl::~Impl() {
   executor_thread_.join();
   for (Rank& rank : ranks_) rank.unread.clear();  // while results_ is still there
+  for (Link& link : links_) link.connection.reset();
   io_.restart();
   io_.poll();  // what the executor posted at the end holds references to this
 }
@@ -63,9 +86,20 @@ Result<void> Coordinator::Impl::listen() {
 }
 
 Result<void> Coordinator::Impl::run() {
-  if (options_.world_size < 1 || options_.slots < 1)
+  if (options_.world_size < 1 || (options_.hosts.empty() && options_.slots < 1))
     return Error{ErrorCode::kInvalidInput, fmt::format("{} ranks on {} slots; accepted: at least one of each",
                                                        options_.world_size, options_.slots)};
+  int ranks_of_hosts = 0;
+  for (const Host& host : hosts_) {
+    ranks_of_hosts += host.ranks;
+    if (host.ranks < 0 || host.slots < 0 || (host.ranks > 0 && host.slots == 0))
+      return Error{ErrorCode::kInvalidInput,
+                   fmt::format("{} ranks on {} slots of {}; accepted: at least one slot where there are ranks",
+                               host.ranks, host.slots, host.name)};
+  }
+  if (ranks_of_hosts != options_.world_size)
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("the hosts have {} ranks, the world {}", ranks_of_hosts, options_.world_size)};
   // Two descriptors per rank; the soft limit is often 1024.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
@@ -79,8 +113,9 @@ Result<void> Coordinator::Impl::run() {
   memory_->control().budget_bytes.store(budget);
   results_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
   PRISM_RETURN_IF_ERROR(listen());
+  PRISM_RETURN_IF_ERROR(listen_for_hosts());
   started_ns_ = now_ns();
-  accept();
+  accept_ranks();
   join_timer_.expires_after(options_.join_timeout);
   join_timer_.async_wait([this](boost::system::error_code error) {
     if (error || joined_ == options_.world_size) return;
@@ -93,9 +128,12 @@ Result<void> Coordinator::Impl::run() {
   every(std::max<std::chrono::nanoseconds>(options_.maximal_tenure / 4, milliseconds(1)), holders_timer_,
         &Impl::watch_holders_from_loop);
   every(kStoppedPeriod, stopped_timer_, &Impl::watch_stopped_from_loop);
+  if (hosts_.size() > 1) every(kHeartbeat, links_timer_, &Impl::watch_links_from_loop);
   io_.run();
   for (const Rank& rank : ranks_)
     if (rank.connection) rank.connection->close();
+  for (const Link& link : links_)
+    if (link.connection) link.connection->close();
   ended_ns_ = now_ns();
   executor_thread_.join();
   if (first_error_) return *first_error_;
@@ -106,26 +144,27 @@ void Coordinator::Impl::abort(Error error) {
   boost::asio::post(io_, [this, error = std::move(error)] { fail_from_loop(error); });
 }
 
-void Coordinator::Impl::accept() {
-  acceptor_.async_accept([this](boost::system::error_code error, Connection::Socket socket) {
-    if (stopping_ || error == boost::asio::error::operation_aborted) return;
-    if (error && error != boost::asio::error::connection_aborted)
-      return fail_from_loop({ErrorCode::kIo, "accepting a rank: " + error.message()});
-    if (!error) {
-      auto connection = std::make_shared<Connection>(
-          std::move(socket),
-          Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
-                               [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
-      if (connection->is_of_this_user()) {
-        strangers_.insert(connection);
-        connection->start();
-      }
-    }
-    accept();
+void Coordinator::Impl::accept_ranks() {
+  accept(acceptor_, [this](Connection::Socket socket) {
+    auto connection = std::make_shared<Connection>(
+        std::move(socket),
+        Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { frame_from_loop(c, frame); },
+                             [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
+    if (!connection->is_of_this_user()) return;
+    strangers_.insert(connection);
+    connection->start();
   });
 }
 
+wire::Buffer* Coordinator::Impl::out(int rank) {
+  Rank& r = at(rank);
+  const auto& connection = r.host == 0 ? r.connection : link(r.host).connection;
+  if (!r.joined || !connection || !connection->is_open()) return nullptr;
+  return r.host == 0 ? &connection->out() : &r.out;
+}
+
 void Coordinator::Impl::closed_from_loop(Connection& connection, const Error& why) {
+  if (connection.host >= 0) return link_closed_from_loop(connection.host, why.message);
   if (connection.rank < 0) {
     strangers_.erase(connection.shared_from_this());
     return;
@@ -152,12 +191,17 @@ void Coordinator::Impl::fail_from_loop(Error error) {
   first_error_ = std::move(error);
   quiet_watch_.stop();
   timeouts_.stop();
-  for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_}) timer->cancel();
+  for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_, &links_timer_}) timer->cancel();
   for (const auto& stranger : strangers_) stranger->close();
   strangers_.clear();
   boost::system::error_code ignored;
   acceptor_.close(ignored);
-  for (int rank = 0; rank < options_.world_size; ++rank) send(rank, wire::Abort{*first_error_});
+  link_acceptor_.close(ignored);
+  for (int rank = 0; rank < options_.world_size; ++rank)
+    if (at(rank).host == 0) send(rank, wire::Abort{*first_error_});
+  for (const Link& link : links_)
+    if (link.connection && link.connection->is_open())
+      wire::append_frame(link.connection->out(), wire::Abort{*first_error_});
   drain_timer_.expires_after(kDrain);
   drain_timer_.async_wait([this](boost::system::error_code) { io_.stop(); });
   need_turn_end();
@@ -168,6 +212,8 @@ void Coordinator::Impl::end_if_drained_from_loop() {
   if (!stopping_ && finished_ < options_.world_size) return;
   for (const Rank& rank : ranks_)
     if (rank.connection && rank.connection->is_open() && !rank.connection->flushed()) return;
+  for (const Link& link : links_)
+    if (link.connection && link.connection->is_open() && !link.connection->flushed()) return;
   stopping_ = true;
   io_.stop();
 }

@@ -4,10 +4,12 @@
 // per rank.
 #pragma once
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -23,6 +25,7 @@
 #include "backend/coordinator/scheduler.hpp"
 #include "backend/coordinator/store.hpp"
 #include "backend/coordinator/timeouts.hpp"
+#include "backend/protocol/link.hpp"
 #include "backend/protocol/window_allocator.hpp"
 #include "core/deadline.hpp"
 
@@ -42,12 +45,17 @@ struct Coordinator::Impl {
     Impl& loop;
     std::vector<std::pair<int, WorkId>> owners;
     std::optional<std::uint64_t> result;  // block of the coordinator's window
+    // What has been sent to other hosts: (host, offset, bytes) -> number of the block there.
+    std::map<std::tuple<int, std::uint64_t, std::uint64_t>, std::uint64_t> sent;
     explicit Transfer(Impl& loop, std::optional<std::uint64_t> result = {}) : loop(loop), result(result) {}
     Transfer(const Transfer&) = delete;  // a copy would free the result under its readers
     ~Transfer();
   };
   struct Rank {
-    std::shared_ptr<Connection> connection;
+    int host = 0;
+    std::shared_ptr<Connection> connection;                            // of a rank of this host
+    wire::Buffer out;                                                  // to one of another host
+    std::unordered_map<WorkId, std::uint64_t> copies;                  // and our blocks with what its operations take
     std::optional<boost::asio::posix::stream_descriptor> process;  // pidfd
     bool joined = false, finished = false;
     std::uint64_t grants = 0;
@@ -62,20 +70,54 @@ struct Coordinator::Impl {
     std::vector<WorkId> freed;           // inputs that it may use again
     bool dirty = false;                  // has something to send
     int stopped_checks = 0;
+    bool stopped = false;  // by a signal, as the relay of another host says
     bool died = false;
+  };
+  struct Link {
+    std::shared_ptr<Connection> connection;  // to the relay of this host; null for our own
+    int first_rank = 0;
+    std::uint32_t waiting_told = 0;
+    int coming_for = -1;  // the rank whose inputs come
+    WorkId work = 0;
+    Region coming;  // what is still to come of them
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
 
   // loop.cpp: life of a run
   Result<void> listen();
-  void accept();
+  template <typename Acceptor, typename Made>
+  void accept(Acceptor& acceptor, Made made);
+  void accept_ranks();
   void closed_from_loop(Connection& connection, const Error& why);
   void died_from_loop(int rank, const std::string& why);
   void fail_from_loop(Error error);
   void end_if_drained_from_loop();
+  wire::Buffer* out(int rank);  // null: it cannot be told anything
   template <typename Message>
   void send(int rank, const Message& message);
+
+  // hosts.cpp: ranks of other hosts, behind their relays
+  Result<void> listen_for_hosts();
+  Link& link(int host) { return links_[static_cast<std::size_t>(host)]; }
+  const Host& host(int index) const { return hosts_[static_cast<std::size_t>(index)]; }
+  std::string host_text(int host) const;
+  void link_frame_from_loop(Connection& connection, const wire::Frame& frame);
+  Result<void> handle_link(Connection& connection, const wire::Frame& frame);
+  Result<void> link_hello(Connection& connection, const wire::LinkHello& message);
+  Result<int> rank_of(int host, std::uint32_t rank) const;
+  Result<void> on_link(int host, const wire::RankJoined& message);
+  Result<void> on_link(int host, const wire::RankInputs& message);
+  Result<void> on_link(int host, const wire::BlockBytes& message);
+  Result<void> on_link(int host, const wire::RankChanged& message);
+  Result<void> on_link(int host, const wire::RankFrames& message);
+  void link_closed_from_loop(int host, const std::string& why);
+  Result<void> take_copy(int rank, WorkId work, std::vector<Region>& inputs);
+  void drop_copy(int rank, WorkId work);
+  void end_block(int host, std::uint64_t block);
+  std::vector<Region> placed(int host, const std::shared_ptr<Transfer>& transfer, std::vector<Region> regions);
+  void flush_links();
+  void watch_links_from_loop();
 
   // loop_turn.cpp: slots
   void mark_dirty(int rank);
@@ -90,8 +132,10 @@ struct Coordinator::Impl {
   void watch_stopped_from_loop();
 
   // loop_messages.cpp: what ranks say
+  void refuse(Connection& connection, const Error& error);
   void frame_from_loop(Connection& connection, const wire::Frame& frame);
-  Result<void> handle(Connection& connection, const wire::Frame& frame);
+  void rank_frame_from_loop(int rank, const wire::Frame& frame);
+  Result<void> handle(int rank, const wire::Frame& frame);
   Result<void> hello(Connection& connection, const wire::Hello& message);
   Result<void> on(int rank, wire::JoinGroup message);
   Result<void> on(int rank, wire::LeaveGroup message);
@@ -108,6 +152,7 @@ struct Coordinator::Impl {
   bool answers(int rank, const wire::Release& message) const;
 
   // loop_data.cpp: operations that are complete
+  void free_inputs(int rank, WorkId work);
   Result<void> complete_from_loop(const std::shared_ptr<Exchange>& exchange);
   Result<void> start_reduction(const std::shared_ptr<Exchange>& exchange);
   void deliver_from_loop(const std::shared_ptr<Exchange>& exchange, std::span<const Region> results,
@@ -128,9 +173,11 @@ struct Coordinator::Impl {
   const std::shared_ptr<Executor> executor_;
   boost::asio::io_context io_{1};
   boost::asio::thread_pool executor_thread_{1};
+  const std::vector<Host> hosts_;
   boost::asio::local::stream_protocol::acceptor acceptor_{io_};
+  boost::asio::ip::tcp::acceptor link_acceptor_{io_};
   boost::asio::steady_timer join_timer_{io_}, holders_timer_{io_}, stopped_timer_{io_}, pause_timer_{io_},
-      drain_timer_{io_};
+      drain_timer_{io_}, links_timer_{io_};
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<WindowAllocator> results_;
   Scheduler scheduler_;
@@ -139,6 +186,7 @@ struct Coordinator::Impl {
   Timeouts timeouts_{io_};
   QuietWatch quiet_watch_;
   std::vector<Rank> ranks_;
+  std::vector<Link> links_;  // by host
   std::unordered_set<std::shared_ptr<Connection>> strangers_;  // have not said who they are
   std::vector<int> dirty_;
   std::set<int> store_pollers_;
@@ -146,7 +194,7 @@ struct Coordinator::Impl {
   int joined_ = 0, finished_ = 0, impatient_ = 0, reducing_ = 0;
   bool turn_end_posted_ = false;
   std::int64_t pause_armed_ns_ = -1;
-  std::uint64_t store_changes_seen_ = 0;
+  std::uint64_t store_changes_seen_ = 0, last_block_ = 0;
   std::optional<Error> first_error_;
   bool stopping_ = false;
 

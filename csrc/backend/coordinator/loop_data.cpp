@@ -10,17 +10,25 @@ namespace prism {
 
 Coordinator::Impl::Transfer::~Transfer() {
   if (result) loop.results_->free(*result);
-  for (const auto& [rank, work] : owners)
-    if (!loop.at(rank).finished) loop.at(rank).freed.push_back(work);
+  for (const auto& [rank, work] : owners) loop.free_inputs(rank, work);
+  for (const auto& [place, block] : sent) loop.end_block(std::get<0>(place), block);
+}
+
+// Nobody reads what this operation took.
+void Coordinator::Impl::free_inputs(int rank, WorkId work) {
+  drop_copy(rank, work);
+  if (!at(rank).finished) at(rank).freed.push_back(work);
 }
 
 Result<void> Coordinator::Impl::complete_from_loop(const std::shared_ptr<Exchange>& exchange) {
   timeouts_.cancel(std::exchange(exchange->timeout, 0));
   // Each member had given its slot back for this operation alone, but for those that held one when it completed: that
   // many ranks had to be switched in again, however one schedules.
-  const auto slots = static_cast<std::size_t>(scheduler_.peak_slots());
-  if (exchange->isolated && exchange->arrivals.size() > slots)
-    switches_lower_bound_ += exchange->arrivals.size() - slots;
+  if (exchange->isolated) {
+    std::vector<int> members;
+    for (const Arrival& arrival : exchange->arrivals) members.push_back(arrival.rank);
+    switches_lower_bound_ += static_cast<std::uint64_t>(scheduler_.switches_needed(members));
+  }
   if (is_reduction(exchange->operation().op)) return start_reduction(exchange);
   auto transfer = std::make_shared<Transfer>(*this);
   for (const Arrival& arrival : exchange->arrivals)
@@ -62,7 +70,7 @@ Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>&
           --reducing_;
           need_turn_end();
           if (stopping_) return;
-          for (const Arrival& arrival : exchange->arrivals) at(arrival.rank).freed.push_back(arrival.work);
+          for (const Arrival& arrival : exchange->arrivals) free_inputs(arrival.rank, arrival.work);
           if (reduced) return deliver_from_loop(exchange, results, transfer);
           const Error error{reduced.error().code, fmt::format("{}: {}", exchange->describe(), reduced.error().message)};
           fail_exchange_from_loop(exchange, error);
@@ -79,8 +87,11 @@ void Coordinator::Impl::deliver_from_loop(const std::shared_ptr<Exchange>& excha
     completion.work = arrival.work;
     completion.regions = rules::outcome(*exchange, i, results);
     if (arrival.operation.op == Op::kRecv) completion.source = exchange->arrivals[0].member;
-    if (!completion.regions.empty() && !at(arrival.rank).finished)
-      at(arrival.rank).unread.emplace(arrival.work, transfer);
+    Rank& reader = at(arrival.rank);
+    if (!completion.regions.empty() && !reader.finished) {
+      reader.unread.emplace(arrival.work, transfer);
+      if (reader.host != 0) completion.regions = placed(reader.host, transfer, std::move(completion.regions));
+    }
     deliver_to(arrival, std::move(completion));
   }
 }
@@ -91,6 +102,7 @@ void Coordinator::Impl::fail_exchange_from_loop(const std::shared_ptr<Exchange>&
 }
 
 void Coordinator::Impl::deliver_to(const Arrival& arrival, wire::Completion completion) {
+  if (completion.error) drop_copy(arrival.rank, arrival.work);
   if (at(arrival.rank).finished) return;
   send_or_hold(arrival.rank, arrival.work, completion);
 }

@@ -17,17 +17,27 @@ void Coordinator::Impl::frame_from_loop(Connection& connection, const wire::Fram
   if (stopping_) return;
   ++messages_;
   need_turn_end();
-  if (auto handled = handle(connection, frame); !handled) {
-    if (connection.rank >= 0)
-      return fail_from_loop(
-          {handled.error().code, fmt::format("rank {}: {}", connection.rank, handled.error().message)});
-    // A stranger does not end the run; it is told why, if it listens.
-    log(LogLevel::kInfo, "process {} is not let in: {}", connection.pid(), handled.error().message);
-    wire::append_frame(connection.out(), wire::Abort{handled.error()});
-    connection.flush();
-    connection.close();
-    strangers_.erase(connection.shared_from_this());
-  }
+  if (connection.rank >= 0) return rank_frame_from_loop(connection.rank, frame);
+  const auto message = frame.type == MessageType::kHello ? wire::decode<wire::Hello>(frame) : std::nullopt;
+  if (!message)
+    refuse(connection, {ErrorCode::kInvalidInput, "the first message is not a greeting"});
+  else if (auto welcomed = hello(connection, *message); !welcomed)
+    refuse(connection, welcomed.error());
+}
+
+// A stranger does not end the run; it is told why, if it listens.
+void Coordinator::Impl::refuse(Connection& connection, const Error& error) {
+  log(LogLevel::kInfo, "process {} is not let in: {}", connection.pid(), error.message);
+  wire::append_frame(connection.out(), wire::Abort{error});
+  connection.flush();
+  connection.close();
+  strangers_.erase(connection.shared_from_this());
+}
+
+void Coordinator::Impl::rank_frame_from_loop(int rank, const wire::Frame& frame) {
+  if (stopping_) return;
+  if (auto handled = handle(rank, frame); !handled)
+    fail_from_loop({handled.error().code, fmt::format("rank {}: {}", rank, handled.error().message)});
 }
 
 template <typename Message>
@@ -40,13 +50,7 @@ Result<void> Coordinator::Impl::read(int rank, const wire::Frame& frame) {
   return on(rank, std::move(*message));
 }
 
-Result<void> Coordinator::Impl::handle(Connection& connection, const wire::Frame& frame) {
-  const int rank = connection.rank;
-  if (rank < 0) {
-    const auto message = frame.type == MessageType::kHello ? wire::decode<wire::Hello>(frame) : std::nullopt;
-    if (!message) return Error{ErrorCode::kInvalidInput, "the first message is not a greeting"};
-    return hello(connection, *message);
-  }
+Result<void> Coordinator::Impl::handle(int rank, const wire::Frame& frame) {
   if (at(rank).finished) return {};
   switch (frame.type) {
     case MessageType::kJoinGroup:
@@ -84,6 +88,8 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
                     message.world_size, message.version, world - 1, world, wire::kProtocolVersion)};
   const int rank = static_cast<int>(message.rank);
   Rank& r = at(rank);
+  if (r.host != 0)
+    return Error{ErrorCode::kInvalidInput, fmt::format("rank {} belongs to {}", rank, host(r.host).name)};
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
   wire::Buffer welcome;
   wire::append_frame(
@@ -126,8 +132,9 @@ Result<void> Coordinator::Impl::on(int rank, wire::Issue message) {
                  fmt::format("operation {} after operation {}; accepted: rising numbers", message.work, r.last_work)};
   r.last_work = message.work;
   ++operations_;
+  if (r.host != 0) PRISM_RETURN_IF_ERROR(take_copy(rank, message.work, message.operation.inputs));
   for (const Region region : message.operation.inputs)
-    if (!memory_->contains(region, rank))
+    if (!memory_->contains(region, r.host != 0 ? memory_->coordinator() : rank))
       return Error{ErrorCode::kInvalidInput,
                    fmt::format("an input of {} bytes at {} lies outside of its window", region.bytes, region.offset)};
   const auto timeout = message.operation.timeout;

@@ -1,15 +1,29 @@
 // Member templates of the loop that several of its files use.
 #pragma once
+#include <fmt/format.h>
+
 #include "backend/coordinator/loop.hpp"
 
 namespace prism {
 
 template <typename Message>
 void Coordinator::Impl::send(int rank, const Message& message) {
-  Rank& r = at(rank);
-  if (!r.connection || !r.connection->is_open()) return;
-  wire::append_frame(r.connection->out(), message);
+  wire::Buffer* const to = out(rank);
+  if (to == nullptr) return;
+  wire::append_frame(*to, message);
   mark_dirty(rank);
+}
+
+// Accepts until the run ends.
+template <typename Acceptor, typename Made>
+void Coordinator::Impl::accept(Acceptor& acceptor, Made made) {
+  acceptor.async_accept([this, &acceptor, made](boost::system::error_code error, auto socket) {
+    if (stopping_ || error == boost::asio::error::operation_aborted) return;
+    if (error && error != boost::asio::error::connection_aborted)
+      return fail_from_loop({ErrorCode::kIo, "accepting a connection: " + error.message()});
+    if (!error) made(Connection::Socket(std::move(socket)));
+    accept(acceptor, made);
+  });
 }
 
 // A rank gets it when it next waits: no callback computes without a slot, and whether an operation is complete does not

@@ -32,13 +32,13 @@ void Coordinator::Impl::end_turn_from_loop() {
     for (int rank; (rank = scheduler_.grant(now_ns())) >= 0;) grant(rank);
     // What a blocked rank has not asked for may have callbacks that others wait for; a slot that nobody else wants is
     // well spent on them.
-    for (const int rank : std::vector<int>(holding_.begin(), holding_.end())) {
-      if (!scheduler_.has_free_slot()) break;
-      if (scheduler_.state(rank) != SlotState::kBlocked) continue;
+    const bool any_free = scheduler_.has_free_slot();
+    for (const int rank : any_free ? std::vector<int>(holding_.begin(), holding_.end()) : std::vector<int>()) {
+      if (!scheduler_.has_free_slot(rank) || scheduler_.state(rank) != SlotState::kBlocked) continue;
       scheduler_.make_ready(rank, false);
       if (const int next = scheduler_.grant(now_ns()); next >= 0) grant(next);  // whoever got it is told
     }
-    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting()), std::memory_order_relaxed);
+    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting_at(0)), std::memory_order_relaxed);
     timeouts_.let_time_pass(scheduler_.waiting() == 0);
     bool unhooked = false;
     const bool is_quiet = quiet();
@@ -61,9 +61,16 @@ void Coordinator::Impl::end_turn_from_loop() {
   for (const int rank : dirty) {
     Rank& r = at(rank);
     r.dirty = false;
-    if (!r.freed.empty()) wire::append_frame(r.connection->out(), wire::Freed{std::exchange(r.freed, {})});
-    r.connection->flush();
+    wire::Buffer* const to = out(rank);
+    if (!r.freed.empty() && to != nullptr) wire::append_frame(*to, wire::Freed{std::exchange(r.freed, {})});
+    if (r.connection) {
+      r.connection->flush();
+    } else if (to != nullptr) {
+      append_rank_frames(link(r.host).connection->out(), rank, *to);
+      to->clear();
+    }
   }
+  flush_links();
   end_if_drained_from_loop();
 }
 
@@ -86,9 +93,8 @@ void Coordinator::Impl::grant(int rank) {
 void Coordinator::Impl::flush_held(int rank) {
   if (holding_.erase(rank) == 0) return;
   Rank& r = at(rank);
-  if (r.connection && r.connection->is_open()) {
-    auto& out = r.connection->out();
-    out.insert(out.end(), r.held.begin(), r.held.end());
+  if (wire::Buffer* const to = out(rank)) {
+    to->insert(to->end(), r.held.begin(), r.held.end());
     mark_dirty(rank);
   }
   r.held.clear();
@@ -113,11 +119,11 @@ void Coordinator::Impl::watch_stopped_from_loop() {
   for (int rank = 0; rank < options_.world_size; ++rank) {
     Rank& r = at(rank);
     const bool asked = scheduler_.state(rank) == SlotState::kRunning || quiet_watch_.owes_answer(rank);
-    if (!r.joined || r.finished || !asked || !is_stopped(r.connection->pid())) {
+    if (!r.joined || r.finished || !asked || !(r.connection ? is_stopped(r.connection->pid()) : r.stopped)) {
       r.stopped_checks = 0;
     } else if (++r.stopped_checks >= kStoppedChecks) {
-      return fail_from_loop({ErrorCode::kPeerFailed,
-                             fmt::format("rank {} (process {}) is stopped by a signal", rank, r.connection->pid())});
+      const auto where = r.connection ? fmt::format("process {}", r.connection->pid()) : "on " + host(r.host).name;
+      return fail_from_loop({ErrorCode::kPeerFailed, fmt::format("rank {} ({}) is stopped by a signal", rank, where)});
     }
   }
 }

@@ -11,19 +11,25 @@ constexpr std::int64_t kLongestPause = 5'000'000;  // ns
 
 }  // namespace
 
-Scheduler::Scheduler(int ranks, int slots, Schedule schedule)
-    : schedule_(schedule),
-      ranks_(static_cast<std::size_t>(ranks)),
-      slot_(static_cast<std::size_t>(slots)),
-      slots_(slots),
-      peak_slots_(slots) {
-  for (int slot = 0; slot < slots; ++slot) free_.insert({0, slot});
+Scheduler::Scheduler(const std::vector<Place>& places, Schedule schedule) : schedule_(schedule) {
+  for (const Place& place : places) {
+    PlaceState& state = places_.emplace_back();
+    for (int i = 0; i < place.ranks; ++i) ranks_.emplace_back().place = static_cast<int>(places_.size()) - 1;
+    for (int i = 0; i < place.slots; ++i) add_slot(state);
+  }
 }
 
-void Scheduler::free_slot(int slot) {
+void Scheduler::add_slot(PlaceState& place) {
+  slot_.emplace_back();
+  free_slot(place, static_cast<int>(slot_.size()) - 1);
+  place.peak_slots = std::max(place.peak_slots, ++place.slots);
+  peak_slots_ = std::max(peak_slots_, ++slots_);
+}
+
+void Scheduler::free_slot(PlaceState& place, int slot) {
   Slot& s = slot_[static_cast<std::size_t>(slot)];
   s.freed = s.last_holder < 0 ? 0 : ++frees_;
-  free_.insert({s.freed, slot});
+  place.free.insert({s.freed, slot});
 }
 
 Scheduler::Key Scheduler::key(int rank) const {
@@ -39,8 +45,25 @@ void Scheduler::enqueue(int rank) {
     paused_.insert({r.pause_end, rank});
     return;
   }
-  if (r.order == kPolls) ++polling_ready_;
-  ready_.insert(key(rank));
+  insert(rank);
+}
+
+void Scheduler::insert(int rank) {
+  const int polls = at(rank).order == kPolls;
+  PlaceState& place = place_of(rank);
+  place.ready.insert(key(rank));
+  place.polling += polls;
+  polling_ready_ += polls;
+  ++ready_;
+}
+
+void Scheduler::erase(int rank) {
+  const int polls = at(rank).order == kPolls;
+  PlaceState& place = place_of(rank);
+  place.ready.erase(key(rank));
+  place.polling -= polls;
+  polling_ready_ -= polls;
+  --ready_;
 }
 
 void Scheduler::dequeue(int rank) {
@@ -49,8 +72,7 @@ void Scheduler::dequeue(int rank) {
     paused_.erase({r.pause_end, rank});
     return;
   }
-  if (r.order == kPolls) --polling_ready_;
-  ready_.erase(key(rank));
+  erase(rank);
 }
 
 void Scheduler::make_ready(int rank, bool whole) {
@@ -71,10 +93,11 @@ void Scheduler::give_back(int rank) {
   Rank& r = at(rank);
   holders_.erase(rank);
   --running_;
+  PlaceState& place = place_of(rank);
   if (r.excused)
-    --slots_;  // the slot beside it stays in its place
+    --slots_, --place.slots;  // the slot beside it stays in its place
   else
-    free_slot(r.slot);
+    free_slot(place, r.slot);
   r.excused = false;
 }
 
@@ -100,18 +123,27 @@ void Scheduler::yield(int rank, std::int64_t now_ns) {
 void Scheduler::urge(int rank, int delta) {
   Rank& r = at(rank);
   const bool queued = r.state == SlotState::kReady && r.order != kPolls;
-  if (queued) ready_.erase(key(rank));
+  if (queued) erase(rank);
   r.urgency += delta;
-  if (queued) ready_.insert(key(rank));
+  if (queued) insert(rank);
 }
 
-int Scheduler::next() const {
-  auto first = ready_.begin();
+int Scheduler::next(const PlaceState& place) const {
+  auto first = place.ready.begin();
   if (schedule_ == Schedule::kRoundRobin && std::get<0>(*first) != kPolls) {
-    const auto after = ready_.lower_bound({kWhole, 0, last_granted_ + 1});
-    if (after != ready_.end() && std::get<0>(*after) != kPolls) first = after;
+    const auto after = place.ready.lower_bound({kWhole, 0, place.last_granted + 1});
+    if (after != place.ready.end() && std::get<0>(*after) != kPolls) first = after;
   }
   return std::get<2>(*first);
+}
+
+// With a free slot and somebody for it; where several have, the one whose first rank comes first.
+Scheduler::PlaceState* Scheduler::next_place() {
+  PlaceState* best = nullptr;
+  for (PlaceState& place : places_)
+    if (!place.ready.empty() && !place.free.empty() && (!best || *place.ready.begin() < *best->ready.begin()))
+      best = &place;
+  return best;
 }
 
 int Scheduler::grant(std::int64_t now_ns) {
@@ -121,21 +153,22 @@ int Scheduler::grant(std::int64_t now_ns) {
     at(rank).pause_end = 0;
     enqueue(rank);
   }
-  if (ready_.empty() || free_.empty()) return -1;
-  const int rank = next();
-  last_granted_ = rank;
+  PlaceState* const place = next_place();
+  if (place == nullptr) return -1;
+  const int rank = next(*place);
+  place->last_granted = rank;
   Rank& r = at(rank);
   dequeue(rank);
   r.state = SlotState::kRunning;
   r.granted_ns = now_ns;
   // The slot that it had last, if it is free and nobody else had it since: nothing to switch there.
   const auto slot = [&](int index) -> Slot& { return slot_[static_cast<std::size_t>(index)]; };
-  if (r.slot < 0 || slot(r.slot).last_holder != rank || free_.count({slot(r.slot).freed, r.slot}) == 0) {
-    r.slot = free_.begin()->second;
+  if (r.slot < 0 || slot(r.slot).last_holder != rank || place->free.count({slot(r.slot).freed, r.slot}) == 0) {
+    r.slot = place->free.begin()->second;
     if (slot(r.slot).last_holder >= 0) ++switches_;
     slot(r.slot).last_holder = rank;
   }
-  free_.erase({slot(r.slot).freed, r.slot});
+  place->free.erase({slot(r.slot).freed, r.slot});
   holders_.insert(rank);
   ++running_;
   ++grants_;
@@ -152,9 +185,15 @@ std::vector<int> Scheduler::holders_since(std::int64_t since_ns) const {
 void Scheduler::excuse(int rank) {
   Rank& r = at(rank);
   r.excused = true;
-  slot_.emplace_back();
-  free_slot(static_cast<int>(slot_.size()) - 1);
-  peak_slots_ = std::max(peak_slots_, ++slots_);
+  add_slot(place_of(rank));
+}
+
+int Scheduler::switches_needed(const std::vector<int>& ranks) const {
+  std::vector<int> members(places_.size());
+  for (const int rank : ranks) ++members[static_cast<std::size_t>(at(rank).place)];
+  int needed = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) needed += std::max(0, members[i] - places_[i].peak_slots);
+  return needed;
 }
 
 }  // namespace prism

@@ -29,6 +29,18 @@ enum class MessageType : std::uint8_t {
   kProbe,
   kStoreReply,
   kAbort,
+  // protocol/link.hpp
+  kLinkHello,
+  kLinkWelcome,
+  kRankJoined,
+  kRankInputs,
+  kRankChanged,
+  kRankFrames,
+  kBlockBegins,
+  kBlockBytes,
+  kBlockEnds,
+  kRanksWaiting,
+  kHeartbeat,
   kCount
 };
 

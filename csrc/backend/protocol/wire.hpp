@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/result.hpp"
@@ -15,7 +16,7 @@
 
 namespace prism::wire {
 
-static_assert(std::endian::native == std::endian::little, "both ends are processes of one machine");
+static_assert(std::endian::native == std::endian::little, "hosts of another byte order do not meet");
 
 using Buffer = std::vector<std::uint8_t>;
 
@@ -52,6 +53,8 @@ class Writer {
     value(static_cast<std::uint32_t>(list.size()));
     for (const auto& item : list) each(*this, item);
   }
+  // The last field, without a length.
+  void rest(std::span<const std::uint8_t> all) { bytes(all.data(), all.size()); }
   // Mostly equal sizes, as of the N outputs of an all_gather: one number stands for all where they are.
   void sizes(const std::vector<std::uint64_t>& sizes) {
     value(static_cast<std::uint32_t>(sizes.size()));
@@ -106,6 +109,7 @@ class Reader {
     list.clear();
     for (std::size_t i = 0; i < size && !failed_; ++i) each(*this, list.emplace_back());
   }
+  void rest(std::span<const std::uint8_t>& all) { all = std::exchange(in_, {}); }  // a view of what is read
   void sizes(std::vector<std::uint64_t>& sizes) {
     const std::size_t size = count(kMaxPieces, 0);
     sizes.clear();

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import click
 
 from prismllm.cli.common import Output, common_options
-from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
+from prismllm.cli.hosts import DEFAULT_PORT, Address, TokenFile, other_hosts
+from prismllm.cli.run import PROGRAM_LAST, alone, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import counted, duration, size
 
@@ -34,20 +37,37 @@ class MemorySize(click.ParamType):
                context_settings=PROGRAM_LAST,
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
 @program_options
-@click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
+@click.option("--slots", type=click.IntRange(0), metavar="M", help="Ranks that compute at a time  [default: cores]")
 @click.option("--schedule", type=click.Choice(["need", "round-robin"]), default="need", hidden=True)  # to compare with
 @click.option(
     "--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]"
 )
 @click.option("--spill-dir", type=click.Path(exists=True, file_okay=False, writable=True),
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
+@click.option("--agents", type=click.IntRange(1, 4096), metavar="K",
+              help="Wait for `prism agent` on K other hosts and use their slots, too.")  # fmt: skip
+@click.option("--listen", type=Address(), metavar="ADDRESS[:PORT]",
+              help="For agents, on this port and the next  [default: 127.0.0.1:29600, seen by this host alone]")  # fmt: skip
+@click.option("--token-file", "token", type=TokenFile(), help="The secret that agents share (mode 0600).")
+@click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS",
+              show_default=True, help="For agents.")  # fmt: skip
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            schedule: str, memory_budget: int, spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
+            schedule: str, memory_budget: int, spill_dir: str | None, agents: int | None,
+            listen: tuple[str, int] | None, token: bytes | None, wait_s: float, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
-    slots = min(slots or os.cpu_count() or 1, world_size)
+    if agents is None and (listen or token):
+        raise click.UsageError("--listen and --token-file are for --agents K, which is not given")
+    if agents is not None and token is None:
+        raise click.UsageError("--agents needs --token-file FILE, with the secret that the agents have, too")
+    if slots == 0 and agents is None:
+        raise click.UsageError("--slots 0 leaves nobody to compute; accepted: at least 1, or 0 with --agents K")
+    slots = min(os.cpu_count() or 1 if slots is None else slots, world_size)
+    others = alone if agents is None else functools.partial(
+        other_hosts, output=output, agents=agents, listen=listen or ("127.0.0.1", DEFAULT_PORT), token=token,
+        wait_s=wait_s)  # fmt: skip
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
@@ -56,7 +76,8 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
         return {
             "ranks": world_size,
             "classes": graph.class_count,
-            "slots": slots,
+            "slots": result.statistics["slots"],
+            "hosts": 1 + (agents or 0),
             "wall_s": result.wall_s,
             "switches": result.statistics["switches"],
             "switches_lower_bound": result.statistics["switches_lower_bound"],
@@ -67,18 +88,19 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "notes": result.notes,
         }
 
-    summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
+    summary = run_program(output, log_dir, trace, merge, others, route="capture", world_size=world_size, program=program,
                           ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
                           memory_budget_bytes=memory_budget,
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
+    places = f" of {summary['hosts']} hosts" if agents else ""
     output.result(summary)
     output.table(
         f"captured {program.name}",
         [
-            ("ranks", f"{world_size} on {counted(slots, 'slot')}, {counted(summary['classes'], 'class')}"),
+            ("ranks", f"{world_size} on {counted(summary['slots'], 'slot')}{places}, {counted(summary['classes'], 'class')}"),
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),

@@ -95,6 +95,11 @@ class Output:
         if self.verbose:
             deliver(sys.stderr, text + "\n")
 
+    def notice(self, text: str) -> None:
+        """What people have to know at once."""
+        if not self.quiet:
+            deliver(sys.stderr, f"prism: {text}\n")
+
     def print(self, text: str, stream=None) -> None:
         """Text with its line ends; a reader that has gone away (`prism info x | head`) is no error."""
         reason = deliver(stream or self.stream, text)

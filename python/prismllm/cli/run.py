@@ -14,7 +14,7 @@ from collections.abc import Callable
 import click
 
 from prismllm.cli.common import CommandError, Output, check_writable, claim
-from prismllm.launch import LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
+from prismllm.launch import Company, LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
 
 
 def program_options(command: Callable) -> Callable:
@@ -55,10 +55,16 @@ def program_options(command: Callable) -> Callable:
 PROGRAM_LAST = {"allow_interspersed_args": False}
 
 
+def alone(options: LaunchOptions, folder: RunFolder):
+    """A run on this host only."""
+    return contextlib.nullcontext((options, Company()))
+
+
 def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable[[RunFolder, LaunchResult], dict],
-                **options) -> dict:  # fmt: skip
+                with_others: Callable = alone, **options) -> dict:  # fmt: skip
     """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns. The run
-    folder goes when all is well, and stays, named in the message, when something is not."""
+    folder goes when all is well, and stays, named in the message, when something is not. `with_others`: a context that
+    yields the options of this host's part, and the other hosts."""
     try:
         if log_dir:
             os.makedirs(log_dir, exist_ok=True)
@@ -73,8 +79,11 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # as torchrun sets it
     launch_options = LaunchOptions(run_dir=given, log_dir=logs, environment=environment, **options)
     try:
-        with _progress(output, launch_options.world_size) as on_event:
-            result = launch(launch_options, on_event, show_output=log_dir is None, out=output.program_stream)
+        with (
+            with_others(launch_options, folder) as (launch_options, company),
+            _progress(output, len(launch_options.ranks)) as on_event,
+        ):
+            result = launch(launch_options, on_event, log_dir is None, output.program_stream, company)
         output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
         summary = merge(folder, result)
     except LaunchError as failure:

@@ -4,6 +4,6 @@ torch once and forks, `rank` and `coordinator` are what its children do."""
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.outcome import LaunchError
 from prismllm.launch.program import Program
-from prismllm.launch.supervisor import LaunchResult, launch
+from prismllm.launch.supervisor import Company, LaunchResult, launch
 
-__all__ = ["LaunchError", "LaunchOptions", "LaunchResult", "Program", "RunFolder", "launch"]
+__all__ = ["Company", "LaunchError", "LaunchOptions", "LaunchResult", "Program", "RunFolder", "launch"]

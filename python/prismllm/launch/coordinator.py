@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.rank import write_status
+
+
+def _proof(host: dict, name: str) -> bytes:
+    return bytes.fromhex(host[name])
 
 
 def run_coordinator(options: LaunchOptions, address: str) -> int:
@@ -17,19 +22,48 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
     coordinator = _c10d.Coordinator(
         address=address,
         world_size=options.world_size,
-        slots=options.slots,
+        slots=sum(host["slots"] for host in options.hosts) or options.slots,
         memory_budget_bytes=options.memory_budget_bytes,
         spill_directory=os.fsencode(options.spill_dir or options.run_dir),
         must_spill=bool(options.spill_dir),
         schedule=options.schedule,
+        hosts=[(host["name"], host["ranks"], host["slots"], _proof(host, "proof"), _proof(host, "our_proof"))
+               for host in options.hosts],
+        link_fd=options.link_fd,
+        host_timeout_s=options.host_timeout_s,
+    )  # fmt: skip
+    return _serve(coordinator.run, status, lambda: json.loads(coordinator.statistics_json()))
+
+
+def run_relay(options: LaunchOptions, address: str) -> int:
+    """In the coordinator's place on every other host of a capture."""
+    from prismllm import _c10d
+
+    relay = _c10d.Relay(
+        address=address,
+        link_fd=options.link_fd,
+        host=options.relay["host"],
+        world_size=options.world_size,
+        first_rank=options.first_rank,
+        ranks=len(options.ranks),
+        proof=_proof(options.relay, "proof"),
+        coordinators_proof=_proof(options.relay, "coordinators_proof"),
+        memory_budget_bytes=options.memory_budget_bytes,
+        spill_directory=os.fsencode(options.spill_dir or options.run_dir),
+        must_spill=bool(options.spill_dir),
+        host_timeout_s=options.host_timeout_s,
     )
+    return _serve(relay.run, RunFolder(options.run_dir).coordinator_status, dict)
+
+
+def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict]) -> int:
     ended: dict = {"error": None}
     try:
-        coordinator.run()
+        run()
     except RuntimeError as failure:
         ended["error"] = str(failure)
     except OSError as failure:  # what the system refuses is no fault of the program's
         ended |= {"error": str(failure), "internal": True}
-    ended |= {"time_ns": time.monotonic_ns(), "statistics": json.loads(coordinator.statistics_json())}
+    ended |= {"time_ns": time.monotonic_ns(), "statistics": statistics()}
     write_status(status, **ended)
     return 0 if ended["error"] is None else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 
-def rank_environment(rank: int, world_size: int, ranks_per_node: int, master_port: int) -> dict[str, str]:
+def rank_environment(rank: int, world_size: int, ranks_per_node: int, master: tuple[str, int]) -> dict[str, str]:
     per_node = ranks_per_node or world_size
     return {
         "RANK": str(rank),
@@ -17,8 +17,8 @@ def rank_environment(rank: int, world_size: int, ranks_per_node: int, master_por
         "ROLE_NAME": "default",
         "ROLE_RANK": str(rank),
         "ROLE_WORLD_SIZE": str(world_size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(master_port),
+        "MASTER_ADDR": master[0],
+        "MASTER_PORT": str(master[1]),
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
         "TORCHELASTIC_RUN_ID": "none",

@@ -37,15 +37,11 @@ def lead_nowhere(stream: TextIO) -> None:
     os.close(null)
 
 
-class LogFollower:
-    def __init__(self, folder: str, out: TextIO | None = None):
+class FolderWatch:
+    """Tells which files of a folder have been written to, however many there are."""
+
+    def __init__(self, folder: str):
         self.folder = folder
-        self.out = out  # None: the current sys.stdout, which a progress bar may have replaced
-        self.files: dict[str, _LogFile] = {}
-        self.only_rank: int | None = None  # who has printed so far, while that is one rank
-        self.several = False
-        self.last: _LogFile | None = None  # what was written to last, while that is one rank
-        self.at_line_start = True
         self.fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self.fd < 0 or _libc.inotify_add_watch(self.fd, os.fsencode(folder), _IN_MODIFY) < 0:
             raise OSError(ctypes.get_errno(), f"inotify on {folder} was refused")
@@ -53,14 +49,17 @@ class LogFollower:
     def fileno(self) -> int:
         return self.fd
 
-    def forward(self) -> None:
-        """Passes on what is new in the files that the kernel reports as written to."""
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def changed(self) -> list[str]:
+        """Names of the files written to since the last call, each once."""
         changed = {}
         while True:
             try:
                 events = os.read(self.fd, 65536)
             except BlockingIOError:
-                break
+                return list(changed)
             at = 0
             while at < len(events):
                 _, mask, _, length = struct.unpack_from("iIII", events, at)
@@ -68,7 +67,25 @@ class LogFollower:
                     changed |= dict.fromkeys(os.listdir(self.folder))
                 changed[events[at + 16 : at + 16 + length].rstrip(b"\0").decode()] = None
                 at += 16 + length
-        for name in changed:
+
+
+class LogFollower:
+    def __init__(self, folder: str, out: TextIO | None = None):
+        self.watch = FolderWatch(folder)
+        self.folder = folder
+        self.out = out  # None: the current sys.stdout, which a progress bar may have replaced
+        self.files: dict[str, _LogFile] = {}
+        self.only_rank: int | None = None  # who has printed so far, while that is one rank
+        self.several = False
+        self.last: _LogFile | None = None  # what was written to last, while that is one rank
+        self.at_line_start = True
+
+    def fileno(self) -> int:
+        return self.watch.fd
+
+    def forward(self) -> None:
+        """Passes on what is new in the files that the kernel reports as written to."""
+        for name in self.watch.changed():
             self._forward_file(name)
 
     def finish(self) -> None:
@@ -78,7 +95,7 @@ class LogFollower:
                 self._write(file, file.pending + "\n")
             os.close(file.fd)
         self.files.clear()
-        os.close(self.fd)
+        self.watch.close()
 
     def _forward_file(self, name: str) -> None:
         stem, suffix = os.path.splitext(name)

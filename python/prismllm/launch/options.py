@@ -27,10 +27,26 @@ class LaunchOptions:
     memory_budget_bytes: int = 0
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
+    # On several hosts; here on one of them.
+    first_rank: int = 0
+    ranks_here: int = -1  # -1: all
+    hosts: list[dict] = field(default_factory=list)  # at the head: name, ranks, slots and proofs, itself first
+    relay: dict = field(default_factory=dict)  # at an agent: its number as a host, and proofs
+    link_fd: int = -1  # the head's listener for relays; an agent's connection to it
+    link_port: int = 0
+    host_timeout_s: float = 10.0
+    master_addr: str = "127.0.0.1"
+    master_port: int = 0  # 0: reserved by the zygote
+
+    @property
+    def ranks(self) -> range:
+        """Those of this host."""
+        return range(self.first_rank, self.first_rank + (self.world_size if self.ranks_here < 0 else self.ranks_here))
 
     def save(self) -> str:
         path = os.path.join(self.run_dir, _OPTIONS)
-        with open(path, "w") as file:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o600)  # it holds proofs
             json.dump(asdict(self), file, indent=1)
         return path
 

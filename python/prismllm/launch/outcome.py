@@ -29,12 +29,14 @@ class Exit:
 _SIGNAL_HEAD_START_NS = 500_000_000
 
 
-def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit]) -> LaunchError | None:
+def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit],
+                elsewhere: list[tuple[int, LaunchError]] | None = None) -> LaunchError | None:  # fmt: skip
     """`exits`: the ends that the zygote did not ask for, of ranks that failed or left before their program's end. What
-    a rank has said of itself comes from its status file, however it ended after that."""
+    a rank has said of itself comes from its status file, however it ended after that. `elsewhere`: (time, what) of
+    failures on other hosts."""
     coordinator = read_status(folder.coordinator_status)
     report = (coordinator.get("error") or "").rstrip()
-    failures: list[tuple[int, LaunchError]] = []
+    failures: list[tuple[int, LaunchError]] = list(elsewhere or [])
     where = ""  # in the program the coordinator's report was raised first
     told: dict[int, dict] = {rank: read_status(folder.rank_status(rank)) for rank in range(world_size)}
     for rank, status in told.items():

@@ -47,6 +47,7 @@ def launch(
     on_event: Callable[[dict], None] = lambda event: None,
     show_output: bool = True,
     out: TextIO | None = None,
+    company: Company | None = None,
 ) -> LaunchResult:
     """Runs all ranks to their end; what they print goes to standard output (or `out`) and standard error. Raises
     LaunchError, after everything has been ended, if the run does not succeed. To be called on the main thread of a
@@ -54,7 +55,7 @@ def launch(
     folder = RunFolder(options.run_dir)
     _raise_limits(options.world_size)
     with contextlib.ExitStack() as stack:
-        run = _Run(options, folder, on_event, show_output, out, stack)
+        run = _Run(options, folder, on_event, show_output, out, company or Company(), stack)
         run.until_end()
     return run.result()
 
@@ -71,8 +72,35 @@ def _raise_limits(world_size: int) -> None:
                 resource.setrlimit(limit, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
+class Company:
+    """The run's other hosts, as far as the supervisor has to do with them; this one stands for none."""
+
+    exits: tuple[Exit, ...] | list[Exit] = ()
+
+    def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
+        """Registers what is to be heard, with a callable as data; `end_run` ends the processes of this host."""
+
+    def stop(self) -> None:
+        """This host's run was asked to end."""
+
+    def is_awaited(self, ended_here: bool) -> bool:
+        """Whether there is still something to hear when the run is over here."""
+        return False
+
+    def failures(self) -> list[tuple[int, LaunchError]]:
+        """(when, by time.monotonic_ns(); what) of PrismLLM itself elsewhere."""
+        return []
+
+
+def is_failure(event: dict, route: str) -> bool:
+    """Whether a process of the run ended, or was stopped, as it should not, and not because the zygote said so."""
+    failed = event["status"] or event["unfinished"]
+    return bool(failed and not event["ours"] and not (event["event"] == "stopped" and route == "real"))
+
+
 class _Run:
-    def __init__(self, options, folder, on_event, show_output, out, stack):
+    def __init__(self, options, folder, on_event, show_output, out, company, stack):
+        self.company = company
         self.options, self.folder, self.on_event, self.out = options, folder, on_event, out
         self.exits: list[Exit] = []
         self.outcome = LaunchResult()
@@ -101,14 +129,20 @@ class _Run:
             self.zygote = subprocess.Popen(
                 [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
                  str(theirs.fileno()), str(os.getpid()), _package_root()],
-                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
+                pass_fds=[theirs.fileno(), *([options.link_fd] if options.link_fd >= 0 else [])],
                 start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
         self.selector = stack.enter_context(selectors.DefaultSelector())
         for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
                                *([(self.logs, self.logs.forward)] if show_output else [])):  # fmt: skip
             self.selector.register(source, selectors.EVENT_READ, action)
+        self.company.join(self.selector, self.end_here)
         self.buffer = b""
+
+    def end_here(self) -> None:
+        with contextlib.suppress(OSError):
+            self.control.shutdown(socket.SHUT_WR)
 
     def interrupt(self, number: int, _frame) -> None:
         again = self.interrupted != 0
@@ -117,11 +151,14 @@ class _Run:
         self.kill_at = min(self.kill_at, time.monotonic() + (_STOP_S if self.begin and not again else 0))
         if again:
             lead_nowhere(self.out or sys.stdout)  # where a reader may have stopped to read
-        with contextlib.suppress(OSError):
-            self.control.shutdown(socket.SHUT_WR)
+        self.end_here()
+        self.company.stop()
 
     def until_end(self) -> None:
-        while self.zygote.poll() is None and time.monotonic() < self.kill_at:
+        while time.monotonic() < self.kill_at:
+            ended = self.zygote.poll() is not None
+            if ended and not self.company.is_awaited(ended):
+                break
             for key, _ in self.selector.select(1.0):
                 with contextlib.suppress(BlockingIOError):
                     key.data()
@@ -161,8 +198,7 @@ class _Run:
             self.begin = time.monotonic()
             self.outcome.warm_s, self.outcome.preloaded = event["seconds"], event["preloaded"]
         elif kind in ("exit", "stopped"):
-            failed = event["status"] or event["unfinished"]
-            if failed and not event["ours"] and not (kind == "stopped" and self.options.route == "real"):
+            if is_failure(event, self.options.route):
                 self.exits.append(Exit(event["rank"], event["status"], event["time_ns"]))
         elif kind == "failed":
             self.failure = LaunchError(event["text"], 4)
@@ -174,7 +210,9 @@ class _Run:
         if self.interrupted:
             name = signal.Signals(self.interrupted).name
             raise LaunchError(f"ended by {name}", 128 + self.interrupted)
-        cause = self.failure or first_cause(self.folder, self.options.log_dir, self.options.world_size, self.exits)
+        exits = [*self.exits, *self.company.exits]
+        cause = self.failure or first_cause(self.folder, self.options.log_dir, self.options.world_size, exits,
+                                            self.company.failures())  # fmt: skip
         if not self.ended and (cause is None or cause.exit_code != 4):
             status = self.zygote.returncode
             how = describe_status(-status if status < 0 else status << 8)

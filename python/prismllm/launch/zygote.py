@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 
-from prismllm.launch.coordinator import run_coordinator
+from prismllm.launch.coordinator import run_coordinator, run_relay
 from prismllm.launch.environment import rank_environment, reserve_port
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
@@ -39,7 +39,8 @@ class Zygote:
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
         reserved = reserve_port()
-        self.port = reserved.getsockname()[1]  # for rank 0's store
+        # For rank 0's store.
+        self.master = (options.master_addr, options.master_port or reserved.getsockname()[1])
         self.own_fds = [control.fileno(), self.wakeup.detach(), wakeup_in.detach(), reserved.detach()]
         for fd in self.own_fds[1:3]:
             os.set_blocking(fd, False)
@@ -57,6 +58,7 @@ class Zygote:
             self.stop()  # nobody listens any more
 
     def fork(self, rank: int, log_name: str, body) -> None:
+        options = self.options
         try:
             pid = os.fork()
         except OSError as reason:
@@ -69,7 +71,7 @@ class Zygote:
             try:
                 for fd in self.own_fds:
                     os.close(fd)
-                become_child(self.pid, os.path.join(self.options.log_dir, log_name))
+                become_child(self.pid, os.path.join(options.log_dir, log_name))
                 code = body()
             except BaseException:
                 traceback.print_exc()
@@ -82,11 +84,15 @@ class Zygote:
         options = self.options
         address = f"prism-{secrets.token_hex(16)}"
         if options.route == "capture":
-            self.fork(-1, "coordinator", lambda: run_coordinator(options, address))
-        for rank in range(options.world_size):
+            serve = run_relay if options.relay else run_coordinator
+            self.fork(-1, "coordinator", lambda: serve(options, address))
+            if options.link_fd >= 0:
+                os.close(options.link_fd)
+                options.link_fd = -1
+        for rank in options.ranks:
             if self.ending:
                 break
-            environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.port)
+            environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.master)
             environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": self.folder.fragments}
             if options.route == "capture":
                 environment["PRISM_COORDINATOR"] = address
@@ -135,7 +141,7 @@ class Zygote:
         if unfinished or (status != 0 and not (stopped and self.options.route == "real")):
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
-        elif set(self.pids.values()) == {-1} and not self.ending:
+        elif set(self.pids.values()) == {-1} and not self.ending and not (self.options.hosts or self.options.relay):
             self.deadlines.append((time.monotonic() + _COORDINATOR_S, signal.SIGKILL))
 
     def terminate(self, *_) -> None:
@@ -184,7 +190,7 @@ def main() -> None:
         control.set_inheritable(True)  # begin again without that package; each rank will import it itself
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
     zygote = Zygote(options, control)
-    finalizers = settle(options.world_size)
+    finalizers = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()
     for finalizer in finalizers:

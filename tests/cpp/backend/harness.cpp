@@ -1,3 +1,5 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include "backend/harness.hpp"
 
 #include <fmt/format.h>
@@ -156,7 +158,61 @@ Coordinator::Options small_coordinator(int ranks, int slots) {
   return options;
 }
 
+LoopbackListener::LoopbackListener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  REQUIRE(bind(fd_, generic, length) == 0);
+  REQUIRE(listen(fd_, 64) == 0);
+  REQUIRE(getsockname(fd_, generic, &length) == 0);
+  port_ = address.sin_port;
+}
+
+int LoopbackListener::connect() const {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = port_;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  return fd;
+}
+
+void spread_over_hosts(Coordinator::Options& options, int hosts, LoopbackListener& listener) {
+  options.hosts.clear();
+  const auto share = [&](int all, int host) { return all * (host + 1) / hosts - all * host / hosts; };
+  for (int host = 0; host < hosts; ++host)
+    options.hosts.push_back({fmt::format("h{}", host), share(options.world_size, host),
+                             std::max(1, share(options.slots, host)), fmt::format("proof of {}", host),
+                             fmt::format("proof for {}", host)});
+  options.link_fd = listener.take_listener();
+}
+
+Relay::Options relay_options(const Coordinator::Options& options, int host, int link_fd) {
+  Relay::Options relay;
+  relay.address = fmt::format("{}-h{}", options.address, host);
+  relay.link_fd = link_fd;
+  relay.host = host;
+  relay.world_size = options.world_size;
+  for (int before = 0; before < host; ++before)
+    relay.first_rank += options.hosts[static_cast<std::size_t>(before)].ranks;
+  const auto& own = options.hosts[static_cast<std::size_t>(host)];
+  relay.ranks = own.ranks;
+  relay.proof = own.proof;
+  relay.coordinators_proof = own.our_proof;
+  relay.memory_budget_bytes = options.memory_budget_bytes;
+  relay.address_space_bytes = options.address_space_bytes;
+  return relay;
+}
+
 namespace {
+
+int hosts_of_environment(int ranks) {
+  const char* const asked = std::getenv("PRISM_TEST_HOSTS");
+  return std::min(ranks, asked != nullptr ? std::atoi(asked) : 1);
+}
 
 void run_rank(const Coordinator::Options& options, int rank, bool alone, const std::function<void(Rank&)>& program) {
   RankClient::Options client;
@@ -183,13 +239,29 @@ JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& progra
                   const std::function<void(Coordinator::Options&)>& adjust) {
   auto options = small_coordinator(ranks, slots);
   if (adjust) adjust(options);
+  LoopbackListener listener;
+  const int hosts = hosts_of_environment(ranks);
+  if (hosts > 1) spread_over_hosts(options, hosts, listener);
   Coordinator coordinator(options, std::make_shared<PlainExecutor>());
   JobResult job;
   std::thread loop([&] { job.result = coordinator.run(); });
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([&, rank] { run_rank(options, rank, false, program); });
+  std::vector<std::thread> threads, relays;
+  std::vector<std::string> addresses(static_cast<std::size_t>(ranks), options.address);
+  for (int host = 1; host < hosts; ++host) {
+    const auto relay = relay_options(options, host, listener.connect());
+    for (int rank = 0; rank < relay.ranks; ++rank)
+      addresses[static_cast<std::size_t>(relay.first_rank + rank)] = relay.address;
+    relays.emplace_back([relay] { static_cast<void>(Relay(relay).run()); });
+  }
+  for (int rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      auto own = options;
+      own.address = addresses[static_cast<std::size_t>(rank)];
+      run_rank(own, rank, false, program);
+    });
   for (auto& thread : threads) thread.join();
   loop.join();
+  for (auto& relay : relays) relay.join();
   job.statistics = coordinator.statistics_json();
   return job;
 }

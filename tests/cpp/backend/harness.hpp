@@ -12,6 +12,7 @@
 
 #include "backend/client/rank_client.hpp"
 #include "backend/coordinator/coordinator.hpp"
+#include "backend/relay/relay.hpp"
 
 namespace prism::test {
 
@@ -83,7 +84,23 @@ Coordinator::Options small_coordinator(int ranks, int slots);
 // In a rank's program, where Catch2's assertions cannot be used: throws unless `holds`.
 void expect(bool holds, const std::string& what);
 
-// Runs `program` on every rank; a program's thrown std::exception is its traceback.
+// A TCP listener on this machine, for relays, and connections to it.
+class LoopbackListener {
+ public:
+  LoopbackListener();
+  int take_listener() { return std::exchange(fd_, -1); }
+  int connect() const;  // a socket, the caller's
+
+ private:
+  int fd_;
+  std::uint16_t port_ = 0;
+};
+// The same job with its ranks spread over so many hosts, each with a relay; slots are spread, too.
+void spread_over_hosts(Coordinator::Options& options, int hosts, LoopbackListener& listener);
+// The relays' part of it, without what differs from host to host.
+Relay::Options relay_options(const Coordinator::Options& options, int host, int link_fd);
+
+// Runs `program` on every rank, spread over PRISM_TEST_HOSTS hosts where the environment says so; a program's thrown std::exception is its traceback.
 JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& program,
                   const std::function<void(Coordinator::Options&)>& adjust = {});
 // The same with each rank in a process of its own.

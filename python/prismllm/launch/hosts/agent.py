@@ -1,0 +1,174 @@
+"""An agent: offers this host's slots to a head, runs the ranks that it is given under a supervisor of its own, and
+passes on what they print and leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import selectors
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+
+from prismllm.launch.hosts.channel import Channel, ChannelError
+from prismllm.launch.hosts.head import own_versions
+from prismllm.launch.logs import FolderWatch
+from prismllm.launch.options import LaunchOptions, RunFolder, read_status
+from prismllm.launch.outcome import LaunchError
+from prismllm.launch.program import Program
+from prismllm.launch.supervisor import Company, is_failure, launch
+
+_PIECE = 512 << 10
+_SEND_S = 60.0  # a head that takes nothing for so long is lost
+
+
+def serve(address: tuple[str, int], token: bytes, slots: int, wait_s: float, say: Callable[[str], None]) -> None:
+    """Takes part in one run. Raises LaunchError where it did not succeed, or where no head was found in time."""
+    deadline = time.monotonic() + wait_s
+    where = f"{address[0]}:{address[1]}"
+    channel = Channel(_connect(address, deadline), max(1.0, deadline - time.monotonic()))
+    try:
+        channel.greet_head(token)
+        channel.send({"name": socket.gethostname(), "slots": slots, "versions": own_versions()})
+        say(f"connected to {where}, waiting for the other hosts")
+        first = channel.receive()
+        if "refused" in first:
+            raise LaunchError(str(first["refused"]), 4)
+        job = first["job"]
+        clock_ns = job["now_ns"] - time.monotonic_ns()
+    except (ChannelError, KeyError, TypeError) as why:
+        raise LaunchError(f"the head at {where}: {why}", 4) from None
+    channel.socket.settimeout(_SEND_S)
+    with contextlib.closing(channel):
+        _run(channel, address, job, clock_ns, say)
+
+
+def _connect(address: tuple[str, int], deadline: float) -> socket.socket:
+    while True:
+        try:
+            return socket.create_connection(address, timeout=max(0.1, deadline - time.monotonic()))
+        except OSError as reason:
+            if time.monotonic() > deadline:
+                text = f"no head answers at {address[0]}:{address[1]}: {reason.strerror or reason}"
+                raise LaunchError(text, 4) from None
+        time.sleep(0.2)  # it may not have been started yet
+
+
+def _run(channel: Channel, address: tuple[str, int], job: dict, clock_ns: int, say: Callable[[str], None]) -> None:
+    ranks = range(job["first_rank"], job["first_rank"] + job["ranks"])
+    say(f"runs ranks {ranks.start} to {ranks.stop - 1} of {job['world_size']}" if ranks else "has no ranks in this run")
+    with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
+        folder = RunFolder(path)
+        folder.create()
+        head = HeadOfRun(channel, folder, clock_ns)
+        failure: LaunchError | None = None
+        try:
+            options = _options(job, folder, channel, address)
+            launch(options, head.on_event, show_output=False, company=head)
+        except LaunchError as why:
+            failure = why
+        except OSError as why:
+            failure = LaunchError(f"{why.strerror or why}{f' ({why.filename})' if why.filename else ''}", 4)
+        head.say_last(ranks, failure)
+    if failure:
+        raise failure
+
+
+def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str, int]) -> LaunchOptions:
+    program = Program(**job["program"])
+    try:
+        os.chdir(job["folder"])
+        program.check()
+    except OSError as reason:
+        raise LaunchError(f"the folder {job['folder']} cannot be entered: {reason.strerror}", 4) from None
+    except ValueError as reason:
+        raise LaunchError(str(reason), 4) from None
+    if job["digest"] is not None:
+        with open(program.name, "rb") as file:
+            if hashlib.sha256(file.read()).hexdigest() != job["digest"]:
+                raise LaunchError(f"the program {program.name} is another one here than at the head", 4)
+    try:
+        link = socket.create_connection((address[0], job["link_port"]), timeout=30)
+    except OSError as reason:
+        text = f"the head's port {job['link_port']} cannot be reached: {reason.strerror or reason}"
+        raise LaunchError(text, 4) from None
+    link.setblocking(False)
+    relay = {"host": job["host"], "proof": channel.prove("relay").hex()}
+    return LaunchOptions(
+        route="capture",
+        world_size=job["world_size"],
+        program=program,
+        run_dir=folder.path,
+        log_dir=folder.logs,
+        ranks_per_node=job["ranks_per_node"],
+        environment=job["environment"],
+        first_rank=job["first_rank"],
+        ranks_here=job["ranks"],
+        relay=relay | {"coordinators_proof": channel.prove("coordinator").hex()},
+        link_fd=link.detach(),
+        host_timeout_s=job["host_timeout_s"],
+        master_addr=job["master_addr"],
+        master_port=job["master_port"],
+    )
+
+
+class HeadOfRun(Company):
+    """The head, beside this host's supervisor: its end of the connection is the end of the run here."""
+
+    def __init__(self, channel: Channel, folder: RunFolder, clock_ns: int):
+        self.channel, self.folder, self.clock_ns = channel, folder, clock_ns
+        self.sent: dict[str, int] = {}  # bytes of each log
+        self.lost = False
+
+    def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
+        def closed() -> None:  # the head says nothing more, so that this is its end
+            selector.unregister(self.channel)
+            end_run()
+
+        self.watch = FolderWatch(self.folder.logs)
+        selector.register(self.channel, selectors.EVENT_READ, closed)
+        selector.register(self.watch, selectors.EVENT_READ, self.pass_on_logs)
+
+    def on_event(self, event: dict) -> None:
+        if event["event"] in ("exit", "stopped") and event["rank"] >= 0 and is_failure(event, "capture"):
+            ended = {key: event[key] for key in ("rank", "status")}
+            self._send({"exit": ended | {"time_ns": event["time_ns"] + self.clock_ns}})
+
+    def pass_on_logs(self) -> None:
+        for name in self.watch.changed():
+            if name.startswith("rank") and name.endswith((".out", ".err")):
+                self._pass_on("logs", name)
+
+    def say_last(self, ranks: range, failure: LaunchError | None) -> None:
+        """Everything that the ranks have left, and how it ended."""
+        for rank in ranks:
+            for name in (f"rank{rank}.out", f"rank{rank}.err"):
+                self._pass_on("logs", name)
+            if status := read_status(self.folder.rank_status(rank)):
+                status["time_ns"] += self.clock_ns
+                self._send({"file": f"status/rank{rank}.json"}, json.dumps(status).encode())
+            if failure is None:
+                self._pass_on("fragments", f"rank-{rank}.prism")
+        own = failure is not None and failure.exit_code != 3 and not read_status(self.folder.coordinator_status).get("error")
+        self._send({"done": "ill" if failure else "well", "failure": str(failure) if own else None})
+
+    def _pass_on(self, folder: str, name: str) -> None:
+        """What is new in a file."""
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(self.folder.path, folder, name), "rb") as file:
+            file.seek(self.sent.get(name, 0))
+            while data := file.read(_PIECE):
+                self._send({"file": f"{folder}/{name}"}, data)
+                self.sent[name] = self.sent.get(name, 0) + len(data)
+
+    def _send(self, message: dict, data: bytes = b"") -> None:
+        if self.lost:
+            return
+        try:
+            self.channel.send(message, data)
+        except ChannelError:
+            self.lost = True  # its relay says so, too
+
+

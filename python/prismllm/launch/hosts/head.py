@@ -1,0 +1,255 @@
+"""The head's side: lets agents in, gives each its ranks, and takes from it what its ranks print and leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import re
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prismllm.launch.hosts.channel import Channel, ChannelError
+from prismllm.launch.options import LaunchOptions, RunFolder
+from prismllm.launch.outcome import Exit, LaunchError
+from prismllm.launch.supervisor import Company
+
+DEFAULT_PORT = 29600
+_GREETING_S = 10.0
+# What an agent may leave here, and for which of its ranks.
+_FILE = re.compile(r"(logs/rank(\d{1,6})\.(?:out|err)|status/rank(\d{1,6})\.json|fragments/rank-(\d{1,6})\.prism)")
+
+
+@dataclass
+class Offer:
+    """An agent that has been let in."""
+
+    channel: Channel
+    name: str
+    slots: int
+    versions: dict[str, str]
+
+
+class Listener:
+    """Two TCP ports, PORT for agents and the next one for their relays (any two where PORT is 0)."""
+
+    def __init__(self, host: str, port: int):
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            self.agents = socket.create_server((host, port), family=family, backlog=128)
+            self.links = socket.create_server((host, port and port + 1), family=family, backlog=128)
+        except OSError as reason:
+            ports = f"ports {port} and {port + 1}" if port else "two ports"
+            raise LaunchError(f"{ports} of {host} cannot be listened on: {reason.strerror or reason}", 2) from None
+        self.address, self.port = self.agents.getsockname()[:2]
+        self.link_port = self.links.getsockname()[1]
+
+    def close(self) -> None:
+        self.agents.close()
+        self.links.close()
+
+    def wait_for(self, count: int, token: bytes, timeout_s: float, say: Callable[[str], None],
+                 timeout_of_sends_s: float) -> list[Offer]:  # fmt: skip
+        """Agents in the order of their names; LaunchError where they have not come in time."""
+        deadline = time.monotonic() + timeout_s
+        offers: list[Offer] = []
+        while len(offers) < count:
+            self.agents.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                connected, peer = self.agents.accept()
+            except TimeoutError:
+                came = f"only {', '.join(offer.name for offer in offers)} came" if offers else "none came"
+                raise LaunchError(
+                    f"{count} agents were to connect to {self.address}:{self.port} within {timeout_s:.0f} s; {came} "
+                    "(on each host: prism agent --connect HOST:PORT --token-file FILE)", 4) from None  # fmt: skip
+            channel = Channel(connected, _GREETING_S)
+            try:
+                channel.greet_agent(token)
+                offer = _read_offer(channel, peer[0])
+            except ChannelError as why:
+                say(f"an agent from {peer[0]} is not let in: {why}")
+                channel.close()
+                continue
+            connected.settimeout(timeout_of_sends_s)
+            say(f"agent {offer.name} offers {offer.slots} slots")
+            offers.append(offer)
+        return sorted(offers, key=lambda offer: offer.name)
+
+
+def _read_offer(channel: Channel, peer: str) -> Offer:
+    message = channel.receive()
+    name, slots, versions = message.get("name"), message.get("slots"), message.get("versions")
+    if not isinstance(name, str) or not isinstance(slots, int) or not 1 <= slots <= 65536:
+        raise ChannelError("it offers nothing that can be understood")
+    if not isinstance(versions, dict) or versions != own_versions():
+        theirs = ", ".join(f"{key} {value}" for key, value in (versions or {}).items())[:200]
+        ours = ", ".join(f"{key} {value}" for key, value in own_versions().items())
+        text = f"agent {name} has {theirs}; accepted: {ours}"
+        with contextlib.suppress(ChannelError):
+            channel.send({"refused": text})
+        raise LaunchError(text, 4)
+    name = re.sub(r"[^\w.-]", "_", name)[:64] or peer
+    return Offer(channel, name, slots, versions)
+
+
+def own_versions() -> dict[str, str]:
+    """What has to be the same on all hosts."""
+    import platform
+    from importlib import metadata
+
+    return {
+        "prismllm": metadata.version("prismllm"),
+        "torch": metadata.version("torch").partition("+")[0],
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def shares(world_size: int, slots: list[int]) -> list[int]:
+    """How many ranks each host gets: as its slots are to all slots, in blocks."""
+    total, before, bounds = sum(slots), 0, [0]
+    for each in slots:
+        before += each
+        bounds.append(world_size * before // total)
+    return [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def program_digest(options: LaunchOptions) -> str | None:
+    """Of the program's file, so that two hosts do not run two versions; None for a module."""
+    if options.program.is_module:
+        return None
+    with open(options.program.name, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
+class RemoteHost:
+    """An agent while the run lasts."""
+
+    def __init__(self, offer: Offer, folder: RunFolder, log_dir: str, ranks: range):
+        self.channel, self.name, self.ranks = offer.channel, offer.name, ranks
+        self.folder, self.log_dir = folder, log_dir
+        self.done = self.well = False
+        self.failure: tuple[int, LaunchError] | None = None  # PrismLLM's own, on that host
+        self.exits: list[Exit] = []
+        self.heard = time.monotonic()
+
+    def __str__(self) -> str:
+        ranks = f"ranks {self.ranks[0]}-{self.ranks[-1]}" if len(self.ranks) > 1 else f"ranks {list(self.ranks)}"
+        return f"host {self.name} ({ranks})"
+
+    def start(self, job: dict) -> None:
+        """Sends its job; the agent's clock is set against ours by the time that it gets it."""
+        self.channel.send({"job": job | {"now_ns": time.monotonic_ns()}})
+        self.channel.socket.setblocking(False)
+
+    def read(self) -> None:
+        """Takes what has come. Afterwards `done`, where that was the last."""
+        try:
+            more = self.channel.feed()
+            self.heard = time.monotonic()
+            for message, data in self.channel.messages():
+                self._handle(message, data)
+            if not more and not self.done:
+                raise ChannelError("its connection has closed")
+        except ChannelError as why:
+            self._fail(f"{self} is lost: {why}")
+        except OSError as why:
+            self._fail(f"what {self} sends cannot be written: {why.strerror} ({why.filename})")
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self.channel.socket.shutdown(socket.SHUT_WR)
+
+    def _fail(self, text: str) -> None:
+        # A while before its ranks' end is noticed, whose cause this is.
+        self.failure = self.failure or (time.monotonic_ns() - 1_000_000_000, LaunchError(text, 4))
+        self.done = True
+
+    def _handle(self, message: dict, data: bytes) -> None:
+        if "file" in message:
+            self._write(str(message["file"]), data)
+        elif isinstance(ended := message.get("exit"), dict):
+            rank, status, time_ns = (ended.get(key) for key in ("rank", "status", "time_ns"))
+            if rank not in self.ranks or not isinstance(status, int) or not isinstance(time_ns, int):
+                raise ChannelError("it told of an end that makes no sense")
+            self.exits.append(Exit(rank, status, time_ns))
+        elif "done" in message:
+            self.done, self.well = True, message["done"] == "well"
+            if why := message.get("failure"):
+                self._fail(f"{self}: {why}")
+
+    def _write(self, name: str, data: bytes) -> None:
+        match = _FILE.fullmatch(name)
+        rank = int(next(filter(None, match.groups()[1:]))) if match else -1
+        if rank not in self.ranks:
+            raise ChannelError(f"it sent the file '{name[:80]}'")
+        folder, base = name.split("/")
+        where = {"logs": self.log_dir, "status": self.folder.status, "fragments": self.folder.fragments}[folder]
+        with open(os.path.join(where, base), "ab") as file:
+            file.write(data)
+
+
+class RemoteHosts(Company):
+    """All other hosts, beside the supervisor of this one."""
+
+    def __init__(self, hosts: list[RemoteHost], silence_s: float):
+        self.hosts, self.silence_s = hosts, silence_s
+        self.ended_at = 0.0
+
+    @property
+    def exits(self) -> list[Exit]:
+        return [ended for host in self.hosts for ended in host.exits]
+
+    def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
+        def read(host: RemoteHost) -> None:
+            host.read()
+            if host.done:
+                selector.unregister(host.channel)
+                host.channel.close()
+                if not host.well:
+                    end_run()
+
+        for host in self.hosts:
+            selector.register(host.channel, selectors.EVENT_READ, functools.partial(read, host))
+
+    def stop(self) -> None:
+        for host in self.hosts:
+            if not host.done:
+                host.stop()
+
+    def is_awaited(self, ended_here: bool) -> bool:
+        """Their last words: as long as they keep coming."""
+        self.ended_at = self.ended_at or time.monotonic()
+        silent_since = time.monotonic() - self.silence_s
+        return any(not host.done and max(host.heard, self.ended_at) > silent_since for host in self.hosts)
+
+    def failures(self) -> list[tuple[int, LaunchError]]:
+        late = [(time.monotonic_ns(), LaunchError(f"{host} has not said how its ranks ended", 4))
+                for host in self.hosts if not host.done]  # fmt: skip
+        return [host.failure for host in self.hosts if host.failure] + late
+
+
+def make_job(options: LaunchOptions, host: int, ranks: range, slots: int, digest: str | None) -> dict:
+    """What an agent needs to know to run its ranks."""
+    return {
+        "program": {"name": options.program.name, "is_module": options.program.is_module, "args": options.program.args},
+        "digest": digest,
+        "folder": os.getcwd(),
+        "environment": options.environment,
+        "world_size": options.world_size,
+        "ranks_per_node": options.ranks_per_node,
+        "first_rank": ranks.start,
+        "ranks": len(ranks),
+        "slots": slots,
+        "host": host,
+        "link_port": options.link_port,
+        "master_addr": options.master_addr,
+        "master_port": options.master_port,
+        "host_timeout_s": options.host_timeout_s,
+    }
+
+
