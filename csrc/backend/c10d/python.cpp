@@ -14,8 +14,8 @@
 #include "backend/c10d/tensors.hpp"
 #include "backend/client/heap.hpp"
 #include "backend/coordinator/coordinator.hpp"
-#include "backend/relay/relay.hpp"
 #include "backend/executor/aten_executor.hpp"
+#include "backend/relay/relay.hpp"
 #include "core/deadline.hpp"
 #include "python_errors.hpp"
 

@@ -1,5 +1,5 @@
-// A socket as its loop sees it: frames come in, bytes to send collect in out() until flush(). At the other end is a rank
-// of this host, or (over TCP) the relay of another host, or its coordinator. Loop thread only.
+// A socket as its loop sees it: frames come in, bytes to send collect in out() until flush(). At the other end is a
+// rank of this host, or (over TCP) the relay of another host, or its coordinator. Loop thread only.
 #pragma once
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   int rank = -1;  // once it has said who it is
   std::size_t frame_limit = wire::kMaxHelloBytes;
-  int host = -1;  // at whose relay's end this is, once it has said so
+  int host = -1;          // at whose relay's end this is, once it has said so
   std::int64_t heard_ns;  // when something came last
 
  private:

@@ -27,9 +27,9 @@ class Coordinator {
     std::string address;  // name of the abstract Unix socket to listen on; only processes of this user are let in
     int world_size = 1;
     int slots = 1;
-  std::vector<Host> hosts;  // the first is this one; none: this one, with all ranks and `slots`
-  int link_fd = -1;         // a TCP socket that listens, for the relays of the other hosts; taken over
-  std::chrono::nanoseconds host_timeout = std::chrono::seconds(10);  // a host that is silent for so long is lost
+    std::vector<Host> hosts;  // the first is this one; none: this one, with all ranks and `slots`
+    int link_fd = -1;         // a TCP socket that listens, for the relays of the other hosts; taken over
+    std::chrono::nanoseconds host_timeout = std::chrono::seconds(10);  // a host that is silent for so long is lost
     Schedule schedule = Schedule::kByNeed;
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
     std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error

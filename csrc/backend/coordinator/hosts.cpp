@@ -53,8 +53,8 @@ void Coordinator::Impl::link_frame_from_loop(Connection& connection, const wire:
   if (connection.host < 0) {
     const auto message =
         frame.type == wire::MessageType::kLinkHello ? wire::decode<wire::LinkHello>(frame) : std::nullopt;
-    auto welcomed =
-        message ? link_hello(connection, *message) : Error{ErrorCode::kInvalidInput, "the first message is no greeting"};
+    auto welcomed = message ? link_hello(connection, *message)
+                            : Error{ErrorCode::kInvalidInput, "the first message is no greeting"};
     if (!welcomed) refuse(connection, welcomed.error());
   } else if (auto handled = handle_link(connection, frame); !handled) {
     fail_from_loop({handled.error().code, fmt::format("{}: {}", host_text(connection.host), handled.error().message)});
@@ -129,8 +129,8 @@ Result<void> Coordinator::Impl::on_link(int host, const wire::RankInputs& messag
   Link& from = link(host);
   Rank& r = at(rank);
   if (from.coming.bytes != 0 || message.work <= r.last_work || r.copies.count(message.work) != 0)
-    return Error{ErrorCode::kInvalidInput, fmt::format("inputs of operation {} of rank {} out of turn", message.work,
-                                                       rank)};
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("inputs of operation {} of rank {} out of turn", message.work, rank)};
   auto block = results_->allocate(message.bytes);
   if (!block) return Error{block.error().code, fmt::format("what rank {} sends: {}", rank, block.error().message)};
   from.coming_for = rank;
@@ -186,7 +186,8 @@ Result<void> Coordinator::Impl::take_copy(int rank, WorkId work, std::vector<Reg
   const Link& from = link(at(rank).host);
   const bool sent = from.coming_for == rank && from.work == work && from.coming.bytes == 0;
   const auto copy = at(rank).copies.find(work);
-  const std::uint64_t begin = copy != at(rank).copies.end() ? copy->second : memory_->window_begin(memory_->coordinator());
+  const std::uint64_t begin =
+      copy != at(rank).copies.end() ? copy->second : memory_->window_begin(memory_->coordinator());
   if (total != 0 && (!sent || copy == at(rank).copies.end() || from.coming.offset - begin != total))
     return Error{ErrorCode::kInvalidInput, fmt::format("operation {} without the {} bytes of its inputs", work, total)};
   std::uint64_t offset = begin;

@@ -53,9 +53,9 @@ struct Coordinator::Impl {
   };
   struct Rank {
     int host = 0;
-    std::shared_ptr<Connection> connection;                            // of a rank of this host
-    wire::Buffer out;                                                  // to one of another host
-    std::unordered_map<WorkId, std::uint64_t> copies;                  // and our blocks with what its operations take
+    std::shared_ptr<Connection> connection;                        // of a rank of this host
+    wire::Buffer out;                                              // to one of another host
+    std::unordered_map<WorkId, std::uint64_t> copies;              // and our blocks with what its operations take
     std::optional<boost::asio::posix::stream_descriptor> process;  // pidfd
     bool joined = false, finished = false;
     std::uint64_t grants = 0;
@@ -186,7 +186,7 @@ struct Coordinator::Impl {
   Timeouts timeouts_{io_};
   QuietWatch quiet_watch_;
   std::vector<Rank> ranks_;
-  std::vector<Link> links_;  // by host
+  std::vector<Link> links_;                                    // by host
   std::unordered_set<std::shared_ptr<Connection>> strangers_;  // have not said who they are
   std::vector<int> dirty_;
   std::set<int> store_pollers_;

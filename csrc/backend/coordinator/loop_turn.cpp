@@ -38,7 +38,8 @@ void Coordinator::Impl::end_turn_from_loop() {
       scheduler_.make_ready(rank, false);
       if (const int next = scheduler_.grant(now_ns()); next >= 0) grant(next);  // whoever got it is told
     }
-    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting_at(0)), std::memory_order_relaxed);
+    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting_at(0)),
+                                           std::memory_order_relaxed);
     timeouts_.let_time_pass(scheduler_.waiting() == 0);
     bool unhooked = false;
     const bool is_quiet = quiet();

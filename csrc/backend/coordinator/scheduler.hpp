@@ -45,7 +45,7 @@ class Scheduler {
   void excuse(int rank);
 
   int running() const { return running_; }
-  int waiting() const { return ready_ - polling_ready_; }                 // for a slot, pollers not counted
+  int waiting() const { return ready_ - polling_ready_; }  // for a slot, pollers not counted
   int waiting_at(int place) const { return places_[static_cast<std::size_t>(place)].waiting(); }
   int polling() const { return polling_ready_ + static_cast<int>(paused_.size()); }
   // When the first paused poller may run; -1: there is none.

@@ -9,9 +9,9 @@
 namespace prism::wire {
 
 inline constexpr std::uint32_t kLinkVersion = 1;
-inline constexpr std::size_t kMaxProofBytes = 32;      // an HMAC-SHA256
+inline constexpr std::size_t kMaxProofBytes = 32;  // an HMAC-SHA256
 inline constexpr std::size_t kMaxLinkFrameBytes = kMaxFrameBytes + 64;
-inline constexpr std::uint64_t kInputAlignment = 64;  // of each of an operation's inputs, behind one another
+inline constexpr std::uint64_t kInputAlignment = 64;   // of each of an operation's inputs, behind one another
 inline constexpr std::size_t kChunkBytes = 256 << 10;  // of a tensor, at a time: nobody's heartbeat waits long
 
 // --- the relay speaks

@@ -1,4 +1,5 @@
-// What the coordinator says: blocks of bytes are placed in this host's memory, and what goes to a rank names them there.
+// What the coordinator says: blocks of bytes are placed in this host's memory, and what goes to a rank names them
+// there.
 #include <fmt/format.h>
 
 #include "backend/coordinator/process_state.hpp"
@@ -90,8 +91,8 @@ Result<void> Relay::Impl::on(const wire::RanksWaiting& message) {
 
 Result<void> Relay::Impl::on(const wire::RankFrames& message) {
   if (!is_ours(message.rank) || !at(static_cast<int>(message.rank)).connection)
-    return Error{ErrorCode::kPeerFailed, fmt::format("the coordinator speaks to rank {}, which is not here",
-                                                     message.rank)};
+    return Error{ErrorCode::kPeerFailed,
+                 fmt::format("the coordinator speaks to rank {}, which is not here", message.rank)};
   for (auto rest = message.frames; !rest.empty();) {
     PRISM_ASSIGN_OR_RETURN(const auto frame, wire::first_frame(rest));
     if (!frame) return Error{ErrorCode::kPeerFailed, "half a message of the coordinator"};

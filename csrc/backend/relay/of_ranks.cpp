@@ -34,17 +34,15 @@ void Relay::Impl::refuse(Connection& connection, const Error& error) {
 Result<void> Relay::Impl::hello(Connection& connection, const wire::Hello& message) {
   if (message.version != wire::kProtocolVersion ||
       message.world_size != static_cast<std::uint32_t>(options_.world_size) || !is_ours(message.rank))
-    return Error{
-        ErrorCode::kInvalidInput,
-        fmt::format("rank {} of {} with protocol {}; accepted: ranks {} to {} of {} with protocol {}", message.rank,
-                    message.world_size, message.version, options_.first_rank, options_.first_rank + options_.ranks - 1,
-                    options_.world_size, wire::kProtocolVersion)};
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("rank {} of {} with protocol {}; accepted: ranks {} to {} of {} with protocol {}",
+                             message.rank, message.world_size, message.version, options_.first_rank,
+                             options_.first_rank + options_.ranks - 1, options_.world_size, wire::kProtocolVersion)};
   const int rank = static_cast<int>(message.rank);
   Rank& r = at(rank);
   if (r.connection) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
   wire::Buffer welcome;
-  wire::append_frame(welcome,
-                     wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(), lend_after_ns_});
+  wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(), lend_after_ns_});
   const int fds[] = {memory_->fd(), memory_->spill_fd()};
   if (!send_with_fds(connection.fd(), welcome, std::span(fds).first(memory_->spill_fd() >= 0 ? 2 : 1)))
     return Error{ErrorCode::kIo, fmt::format("rank {} does not take its welcome", rank)};

@@ -40,8 +40,8 @@ Result<void> Relay::Impl::run() {
   PRISM_ASSIGN_OR_RETURN(auto memory, SharedMemory::create(options_.world_size, options_.address_space_bytes,
                                                            options_.spill_directory, options_.must_spill));
   memory_ = std::move(memory);
-  memory_->control().budget_bytes.store(
-      options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes : available_memory_bytes() / 4 * 3);
+  memory_->control().budget_bytes.store(options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes
+                                                                          : available_memory_bytes() / 4 * 3);
   blocks_memory_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
   PRISM_RETURN_IF_ERROR(listen());
   connect_link();
@@ -60,8 +60,9 @@ void Relay::Impl::connect_link() {
   Connection::Socket socket(io_);
   socket.assign(boost::asio::generic::stream_protocol(boost::asio::ip::tcp::v4()), options_.link_fd);
   link_ = std::make_shared<Connection>(
-      std::move(socket), Connection::Handlers{[this](Connection&, const wire::Frame& frame) { link_frame_from_loop(frame); },
-                                              [this](Connection&, const Error& why) { link_closed_from_loop(why); }});
+      std::move(socket),
+      Connection::Handlers{[this](Connection&, const wire::Frame& frame) { link_frame_from_loop(frame); },
+                           [this](Connection&, const Error& why) { link_closed_from_loop(why); }});
   link_->frame_limit = wire::kMaxLinkFrameBytes;
   link_->start();
   tell(wire::LinkHello{wire::kLinkVersion, static_cast<std::uint32_t>(options_.host), options_.proof});
@@ -114,8 +115,7 @@ void Relay::Impl::tick_from_loop() {
     const bool stopped = is_stopped(r.connection->pid());
     if (stopped != std::exchange(r.stopped, stopped))
       tell(wire::RankChanged{static_cast<std::uint32_t>(rank),
-                             stopped ? wire::ProcessChange::kStopped : wire::ProcessChange::kContinued,
-                             ""});
+                             stopped ? wire::ProcessChange::kStopped : wire::ProcessChange::kContinued, ""});
   }
   if (link_->is_open() && link_->heard_ns < now_ns() - options_.host_timeout.count()) {
     link_->close();

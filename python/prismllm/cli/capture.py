@@ -51,10 +51,12 @@ class MemorySize(click.ParamType):
 @click.option("--token-file", "token", type=TokenFile(), help="The secret that agents share (mode 0600).")
 @click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS",
               show_default=True, help="For agents.")  # fmt: skip
+@click.option("--host-timeout", "host_timeout_s", type=click.FloatRange(1.0, 3600.0), default=10.0, metavar="SECONDS",
+              show_default=True, help="A host that nothing is heard of for so long is lost.")  # fmt: skip
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
             schedule: str, memory_budget: int, spill_dir: str | None, agents: int | None,
-            listen: tuple[str, int] | None, token: bytes | None, wait_s: float, log_dir: str | None) -> None:  # fmt: skip
+            listen: tuple[str, int] | None, token: bytes | None, wait_s: float, host_timeout_s: float, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -90,7 +92,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
 
     summary = run_program(output, log_dir, trace, merge, others, route="capture", world_size=world_size, program=program,
                           ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
-                          memory_budget_bytes=memory_budget,
+                          memory_budget_bytes=memory_budget, host_timeout_s=host_timeout_s,
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))

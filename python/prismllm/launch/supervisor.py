@@ -80,8 +80,11 @@ class Company:
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
         """Registers what is to be heard, with a callable as data; `end_run` ends the processes of this host."""
 
-    def stop(self) -> None:
-        """This host's run was asked to end."""
+    def stop(self, why: str) -> None:
+        """This host's run was asked to end; called inside a signal's handler."""
+
+    def turn(self) -> None:
+        """In each turn of the supervisor's loop."""
 
     def is_awaited(self, ended_here: bool) -> bool:
         """Whether there is still something to hear when the run is over here."""
@@ -152,7 +155,7 @@ class _Run:
         if again:
             lead_nowhere(self.out or sys.stdout)  # where a reader may have stopped to read
         self.end_here()
-        self.company.stop()
+        self.company.stop(f"ended by {signal.Signals(number).name}")
 
     def until_end(self) -> None:
         while time.monotonic() < self.kill_at:
@@ -163,6 +166,7 @@ class _Run:
                 with contextlib.suppress(BlockingIOError):
                     key.data()
             self.watch_stopped()
+            self.company.turn()
         if self.zygote.poll() is not None:
             with contextlib.suppress(BlockingIOError, KeyError):
                 while self.read_events():

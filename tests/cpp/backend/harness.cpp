@@ -1,6 +1,6 @@
+#include "backend/harness.hpp"
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include "backend/harness.hpp"
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -203,6 +203,7 @@ Relay::Options relay_options(const Coordinator::Options& options, int host, int 
   relay.proof = own.proof;
   relay.coordinators_proof = own.our_proof;
   relay.memory_budget_bytes = options.memory_budget_bytes;
+  relay.spill_directory = options.spill_directory;
   relay.address_space_bytes = options.address_space_bytes;
   return relay;
 }

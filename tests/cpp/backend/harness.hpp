@@ -100,7 +100,8 @@ void spread_over_hosts(Coordinator::Options& options, int hosts, LoopbackListene
 // The relays' part of it, without what differs from host to host.
 Relay::Options relay_options(const Coordinator::Options& options, int host, int link_fd);
 
-// Runs `program` on every rank, spread over PRISM_TEST_HOSTS hosts where the environment says so; a program's thrown std::exception is its traceback.
+// Runs `program` on every rank, spread over PRISM_TEST_HOSTS hosts where the environment says so; a program's thrown
+// std::exception is its traceback.
 JobResult run_job(int ranks, int slots, const std::function<void(Rank&)>& program,
                   const std::function<void(Coordinator::Options&)>& adjust = {});
 // The same with each rank in a process of its own.

@@ -30,7 +30,7 @@ std::uint64_t number_of(const std::string& json, const std::string& key) {
 
 }  // namespace
 
-TEST_CASE("ranks that compute between waits never are more than there are slots") {
+TEST_CASE("ranks that compute between waits never are more than there are slots", "[one_host]") {
   const int slots = GENERATE(1, 2);
   std::atomic<int> computing{0}, most{0};
   const auto job = run_job(6, slots, [&](Rank& self) {
@@ -47,7 +47,7 @@ TEST_CASE("ranks that compute between waits never are more than there are slots"
   REQUIRE(most <= slots);
 }
 
-TEST_CASE("a chain of blocking collectives needs few more switches than it must") {
+TEST_CASE("a chain of blocking collectives needs few more switches than it must", "[one_host]") {
   const auto job = run_job(8, 1, [](Rank& self) {
     for (int step = 0; step < 20; ++step) self.all_reduce({step});
   });

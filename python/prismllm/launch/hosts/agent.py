@@ -122,15 +122,31 @@ class HeadOfRun(Company):
         self.channel, self.folder, self.clock_ns = channel, folder, clock_ns
         self.sent: dict[str, int] = {}  # bytes of each log
         self.lost = False
+        self.ending: str | None = None  # to be told
+        self.ended_by_head: list[tuple[int, LaunchError]] = []
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
         def closed() -> None:  # the head says nothing more, so that this is its end
             selector.unregister(self.channel)
+            # Before what its end brings about among its ranks is noticed.
+            text = "the head has ended the run, or was killed"
+            self.ended_by_head.append((time.monotonic_ns() - 1_000_000_000, LaunchError(text, 3)))
             end_run()
 
         self.watch = FolderWatch(self.folder.logs)
         selector.register(self.channel, selectors.EVENT_READ, closed)
         selector.register(self.watch, selectors.EVENT_READ, self.pass_on_logs)
+
+    def stop(self, why: str) -> None:
+        self.ending = why
+
+    def turn(self) -> None:
+        if self.ending:  # before what it brings about among the ranks here
+            self._send({"ending": self.ending})
+            self.ending = None
+
+    def failures(self) -> list[tuple[int, LaunchError]]:
+        return self.ended_by_head
 
     def on_event(self, event: dict) -> None:
         if event["event"] in ("exit", "stopped") and event["rank"] >= 0 and is_failure(event, "capture"):

@@ -57,7 +57,8 @@ class Channel:
 
     def __init__(self, connected: socket.socket, timeout_s: float):
         connected.settimeout(timeout_s)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connected.family != socket.AF_UNIX:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connected
         self.key = b""  # what both ends, and nobody else, know
         self._buffer = bytearray()

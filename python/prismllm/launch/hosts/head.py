@@ -164,10 +164,10 @@ class RemoteHost:
         with contextlib.suppress(OSError):
             self.channel.socket.shutdown(socket.SHUT_WR)
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str, done: bool = True) -> None:
         # A while before its ranks' end is noticed, whose cause this is.
         self.failure = self.failure or (time.monotonic_ns() - 1_000_000_000, LaunchError(text, 4))
-        self.done = True
+        self.done = done
 
     def _handle(self, message: dict, data: bytes) -> None:
         if "file" in message:
@@ -177,6 +177,8 @@ class RemoteHost:
             if rank not in self.ranks or not isinstance(status, int) or not isinstance(time_ns, int):
                 raise ChannelError("it told of an end that makes no sense")
             self.exits.append(Exit(rank, status, time_ns))
+        elif why := message.get("ending"):
+            self._fail(f"{self}: {why}", done=False)
         elif "done" in message:
             self.done, self.well = True, message["done"] == "well"
             if why := message.get("failure"):
@@ -216,7 +218,7 @@ class RemoteHosts(Company):
         for host in self.hosts:
             selector.register(host.channel, selectors.EVENT_READ, functools.partial(read, host))
 
-    def stop(self) -> None:
+    def stop(self, why: str) -> None:
         for host in self.hosts:
             if not host.done:
                 host.stop()
