@@ -17,9 +17,11 @@ from prismllm.launch.logs import deliver
 @click.option("--connect", type=Address(), required=True, metavar="HOST[:PORT]",
               help="Where `prism capture --agents` listens  [default port: 29600]")  # fmt: skip
 @click.option("--token-file", "token", type=TokenFile(), required=True, help="The secret that both share (mode 0600).")
-@click.option("--slots", type=click.IntRange(1, 65536), metavar="M", help="Ranks that compute here at a time  [default: cores]")
-@click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS", show_default=True,
-              help="For the head, and for all agents to be there.")  # fmt: skip
+@click.option(
+    "--slots", type=click.IntRange(1, 65536), metavar="M", help="Ranks that compute here at a time  [default: cores]"
+)
+@click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS",
+              show_default=True, help="For the head, and for all agents to be there.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Only errors.")
 def command(connect: tuple[str, int], token: bytes, slots: int | None, wait_s: float, quiet: bool) -> None:
     """Run ranks of a `prism capture` that was started on another host (one agent per host, for example by

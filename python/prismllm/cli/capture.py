@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-
 import click
 
 from prismllm.cli.common import Output, common_options
-from prismllm.cli.hosts import DEFAULT_PORT, Address, TokenFile, other_hosts
-from prismllm.cli.run import PROGRAM_LAST, alone, program_options, run_program
+from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import counted, duration, size
 
@@ -44,32 +42,17 @@ class MemorySize(click.ParamType):
 )
 @click.option("--spill-dir", type=click.Path(exists=True, file_okay=False, writable=True),
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
-@click.option("--agents", type=click.IntRange(1, 4096), metavar="K",
-              help="Wait for `prism agent` on K other hosts and use their slots, too.")  # fmt: skip
-@click.option("--listen", type=Address(), metavar="ADDRESS[:PORT]",
-              help="For agents, on this port and the next  [default: 127.0.0.1:29600, seen by this host alone]")  # fmt: skip
-@click.option("--token-file", "token", type=TokenFile(), help="The secret that agents share (mode 0600).")
-@click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS",
-              show_default=True, help="For agents.")  # fmt: skip
-@click.option("--host-timeout", "host_timeout_s", type=click.FloatRange(1.0, 3600.0), default=10.0, metavar="SECONDS",
-              show_default=True, help="A host that nothing is heard of for so long is lost.")  # fmt: skip
+@host_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            schedule: str, memory_budget: int, spill_dir: str | None, agents: int | None,
-            listen: tuple[str, int] | None, token: bytes | None, wait_s: float, host_timeout_s: float, log_dir: str | None) -> None:  # fmt: skip
+            schedule: str, memory_budget: int, spill_dir: str | None, hosts: Hosts,
+            log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
-    if agents is None and (listen or token):
-        raise click.UsageError("--listen and --token-file are for --agents K, which is not given")
-    if agents is not None and token is None:
-        raise click.UsageError("--agents needs --token-file FILE, with the secret that the agents have, too")
-    if slots == 0 and agents is None:
+    if slots == 0 and hosts.agents == 0:
         raise click.UsageError("--slots 0 leaves nobody to compute; accepted: at least 1, or 0 with --agents K")
     slots = min(os.cpu_count() or 1 if slots is None else slots, world_size)
-    others = alone if agents is None else functools.partial(
-        other_hosts, output=output, agents=agents, listen=listen or ("127.0.0.1", DEFAULT_PORT), token=token,
-        wait_s=wait_s)  # fmt: skip
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
@@ -79,7 +62,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "ranks": world_size,
             "classes": graph.class_count,
             "slots": result.statistics["slots"],
-            "hosts": 1 + (agents or 0),
+            "hosts": 1 + hosts.agents,
             "wall_s": result.wall_s,
             "switches": result.statistics["switches"],
             "switches_lower_bound": result.statistics["switches_lower_bound"],
@@ -90,19 +73,22 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "notes": result.notes,
         }
 
-    summary = run_program(output, log_dir, trace, merge, others, route="capture", world_size=world_size, program=program,
-                          ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
-                          memory_budget_bytes=memory_budget, host_timeout_s=host_timeout_s,
+    summary = run_program(output, log_dir, trace, merge, hosts.join(output), route="capture", world_size=world_size,
+                          program=program, ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
+                          memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
-    places = f" of {summary['hosts']} hosts" if agents else ""
+    where = counted(summary["slots"], "slot") + (f" of {summary['hosts']} hosts" if hosts.agents else "")
     output.result(summary)
     output.table(
         f"captured {program.name}",
         [
-            ("ranks", f"{world_size} on {counted(summary['slots'], 'slot')}{places}, {counted(summary['classes'], 'class')}"),
+            (
+                "ranks",
+                f"{world_size} on {where}, {counted(summary['classes'], 'class')}",
+            ),
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),

@@ -168,7 +168,8 @@ class HeadOfRun(Company):
                 self._send({"file": f"status/rank{rank}.json"}, json.dumps(status).encode())
             if failure is None:
                 self._pass_on("fragments", f"rank-{rank}.prism")
-        own = failure is not None and failure.exit_code != 3 and not read_status(self.folder.coordinator_status).get("error")
+        reported = read_status(self.folder.coordinator_status).get("error")
+        own = failure is not None and failure.exit_code != 3 and not reported
         self._send({"done": "ill" if failure else "well", "failure": str(failure) if own else None})
 
     def _pass_on(self, folder: str, name: str) -> None:
@@ -186,5 +187,3 @@ class HeadOfRun(Company):
             self.channel.send(message, data)
         except ChannelError:
             self.lost = True  # its relay says so, too
-
-

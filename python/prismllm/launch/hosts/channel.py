@@ -32,7 +32,8 @@ def read_token(path: str) -> bytes:
     except OSError as reason:
         how = f"; make one with: (umask 077; head -c 32 /dev/urandom | base64 > {path})"
         missing = isinstance(reason, FileNotFoundError)
-        raise ValueError(f"the token file '{path}' cannot be read ({reason.strerror}){how if missing else ''}") from None
+        text = f"the token file '{path}' cannot be read ({reason.strerror})"
+        raise ValueError(text + how if missing else text) from None
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise ValueError(f"the token file '{path}' has mode {stat.S_IMODE(status.st_mode):04o} and owner "
                          f"{status.st_uid}; accepted: a file of yours with mode 0600")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
+import itertools
 import os
 import re
 import selectors
@@ -115,7 +115,7 @@ def shares(world_size: int, slots: list[int]) -> list[int]:
     for each in slots:
         before += each
         bounds.append(world_size * before // total)
-    return [end - begin for begin, end in zip(bounds, bounds[1:], strict=False)]
+    return [end - begin for begin, end in itertools.pairwise(bounds)]
 
 
 def program_digest(options: LaunchOptions) -> str | None:
@@ -235,7 +235,7 @@ class RemoteHosts(Company):
         return [host.failure for host in self.hosts if host.failure] + late
 
 
-def make_job(options: LaunchOptions, host: int, ranks: range, slots: int, digest: str | None) -> dict:
+def make_job(options: LaunchOptions, host: int, ranks: range, digest: str | None) -> dict:
     """What an agent needs to know to run its ranks."""
     return {
         "program": {"name": options.program.name, "is_module": options.program.is_module, "args": options.program.args},
@@ -246,12 +246,9 @@ def make_job(options: LaunchOptions, host: int, ranks: range, slots: int, digest
         "ranks_per_node": options.ranks_per_node,
         "first_rank": ranks.start,
         "ranks": len(ranks),
-        "slots": slots,
         "host": host,
         "link_port": options.link_port,
         "master_addr": options.master_addr,
         "master_port": options.master_port,
         "host_timeout_s": options.host_timeout_s,
     }
-
-
