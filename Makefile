@@ -91,7 +91,7 @@ conformance: build $(VENV)/.installed-test  ## PyTorch's own tests of torch.dist
 	@$(RUN) python -m pytest -q tests/conformance $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: build $(VENV)/.installed-test  ## kill and stop every process of a capture at many points (half an hour)
+soak: build $(VENV)/.installed-test  ## faults of every kind at many points of a capture (an hour)
 	@$(RUN) python -m pytest -q tests/soak $(PYTEST_ARGS)
 
 .PHONY: check-jobs

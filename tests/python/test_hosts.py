@@ -1,19 +1,16 @@
 """A capture on several hosts. Hosts are network namespaces, joined by a veth pair: they share nothing but the link (and
 the file system, as on a cluster)."""
 
-import contextlib
 import json
 import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import uuid
 
 import pytest
-from faults import LIMIT_S, alive
+from faults import alive
+from host_pairs import TOKEN, Job, two_hosts
 
 from prismllm.launch import LaunchError, RunFolder
 from prismllm.launch.hosts import agent as agents
@@ -22,9 +19,6 @@ from prismllm.launch.hosts.channel import Channel, ChannelError, parse_address, 
 from prismllm.launch.hosts.head import shares
 from prismllm.launch.processes import descendants
 from prismllm.trace import diff, load
-
-TOKEN = b"a token of some length"
-
 
 # --- the greeting
 
@@ -123,80 +117,10 @@ def test_ranks_go_where_the_slots_are_in_blocks():
 # --- whole runs
 
 
-def namespaces_allowed() -> bool:
-    return os.geteuid() == 0 and subprocess.run(["ip", "netns", "list"], capture_output=True).returncode == 0
-
-
 @pytest.fixture
-def hosts(tmp_path):
-    """Two hosts: for each, the words that run a command there; the first is 10.77.0.1."""
-    if not namespaces_allowed():
-        pytest.skip("network namespaces need root and iproute2")
-    names = [f"prism-{uuid.uuid4().hex[:8]}-{side}" for side in "ab"]
-    ip = lambda words: subprocess.run(["ip", *words.split()], check=True)  # noqa: E731
-    try:
-        for name in names:
-            ip(f"netns add {name}")
-            ip(f"-n {name} link set lo up")
-        ip(f"link add a{names[0][6:14]} netns {names[0]} type veth peer name b{names[0][6:14]} netns {names[1]}")
-        for i, name in enumerate(names, 1):
-            ip(f"-n {name} addr add 10.77.0.{i}/24 dev {'ab'[i - 1]}{names[0][6:14]}")
-            ip(f"-n {name} link set {'ab'[i - 1]}{names[0][6:14]} up")
-        yield [["ip", "netns", "exec", name] for name in names]
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "delete", name], check=False)
-
-
-class Job:
-    """The head on the first host and an agent on the second."""
-
-    def __init__(self, tmp_path, hosts, program, *options, agent_options=(), arguments=(), head_slots=1, ranks=4):
-        self.folder = tmp_path
-        (tmp_path / "program.py").write_text(program)
-        (tmp_path / "token").write_bytes(TOKEN)
-        (tmp_path / "token").chmod(0o600)
-        (tmp_path / "tmp").mkdir()
-        self.agent = self.start(hosts[1], "agent", "--connect", "10.77.0.1", "--token-file", "token", "--slots", 1,
-                                *agent_options, log="agent")  # fmt: skip
-        self.head = self.start(hosts[0], "capture", "-n", ranks, "--slots", head_slots, "--agents", 1, "--listen",
-                               "10.77.0.1", "--token-file", "token", "-o", "out.prism", "--json", "out.json", *options,
-                               "program.py", *arguments, log="head")  # fmt: skip
-
-    def start(self, host, *words, log):
-        with open(self.folder / f"{log}.txt", "w") as output:
-            command = [*host, sys.executable, "-m", "prismllm", *map(str, words)]
-            environment = os.environ | {"TMPDIR": str(self.folder / "tmp")}
-            return subprocess.Popen(command, stdout=output, stderr=output, cwd=self.folder, env=environment,
-                                    stdin=subprocess.DEVNULL)  # fmt: skip
-
-    def everyone(self):
-        return [pid for top in (self.head.pid, self.agent.pid) for pid in (top, *descendants(top))]
-
-    def text(self, log="head"):
-        return (self.folder / f"{log}.txt").read_text()
-
-    def wait_for(self, text, times=1):
-        for _ in range(LIMIT_S * 20):
-            if self.text().count(text) >= times:
-                return
-            assert self.head.poll() is None, self.text() + self.text("agent")
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.head.wait(0.05)
-        raise AssertionError(f"no '{text}' in {self.text()}")
-
-    def codes(self):
-        try:
-            return self.head.wait(LIMIT_S), self.agent.wait(LIMIT_S)
-        finally:
-            for pid in self.everyone():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-    def assert_nothing_left(self, pids):
-        assert [pid for pid in pids if alive(pid)] == []
-        assert not [name for name in os.listdir(self.folder / "tmp") if name.startswith("prism-agent")]
-        assert not (self.folder / "out.prism").exists()
+def hosts():
+    with two_hosts() as words:
+        yield words
 
 
 # Every rank prints, all kinds of operations cross between the hosts, a tensor of some MB among them.
@@ -280,7 +204,6 @@ def waiting(hosts, tmp_path):
     """A run whose four ranks are up, two on each host; all but rank 1 wait for it."""
     job = Job(tmp_path, hosts, WAITING.replace("MORE", ""), "--host-timeout", 3)
     job.wait_for(" ready", 4)
-    job.host = hosts[1][-1]
     yield job
     for process in (job.head, job.agent):
         process.kill()
@@ -343,10 +266,7 @@ def test_sigterm_to_an_agent_ends_both(waiting):
 
 def test_a_host_that_cannot_be_reached_any_more_ends_both(waiting):
     pids = waiting.everyone()
-    subprocess.run(["ip", "-n", waiting.host, "link", "set", "lo", "down"], check=True)
-    devices = json.loads(subprocess.run(["ip", "-n", waiting.host, "-j", "link"], capture_output=True).stdout)
-    (device,) = [one["ifname"] for one in devices if one["ifname"] != "lo"]
-    subprocess.run(["ip", "-n", waiting.host, "link", "set", device, "down"], check=True)
+    waiting.cut()
     head, agent = waiting.codes()
     assert (head, agent) == (3, 3)
     assert f"host {socket.gethostname()} (ranks 2-3) is lost: nothing was heard of it for 3 s" in waiting.text()
