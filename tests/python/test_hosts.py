@@ -202,7 +202,7 @@ def pid_of(job, rank):
 @pytest.fixture
 def waiting(hosts, tmp_path):
     """A run whose four ranks are up, two on each host; all but rank 1 wait for it."""
-    job = Job(tmp_path, hosts, WAITING.replace("MORE", ""), "--host-timeout", 3)
+    job = Job(tmp_path, hosts, WAITING.replace("MORE", ""), "--host-timeout", 5)
     job.wait_for(" ready", 4)
     yield job
     for process in (job.head, job.agent):
@@ -268,9 +268,9 @@ def test_a_host_that_cannot_be_reached_any_more_ends_both(waiting):
     pids = waiting.everyone()
     waiting.cut()
     head, agent = waiting.codes()
-    assert (head, agent) == (3, 3)
-    assert f"host {socket.gethostname()} (ranks 2-3) is lost: nothing was heard of it for 3 s" in waiting.text()
-    assert "the coordinator is lost: nothing was heard of it for 3 s" in waiting.text("agent")
+    assert head in (3, 4) and agent == 3  # whichever of the two connections is missed first
+    assert f"host {socket.gethostname()} (ranks 2-3) is lost: nothing was heard of it for 5 s" in waiting.text()
+    assert "the coordinator is lost: nothing was heard of it for 5 s" in waiting.text("agent")
     waiting.assert_nothing_left(pids)
 
 
@@ -301,7 +301,7 @@ def test_a_program_that_is_not_the_heads_is_not_run(changed, why, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text("")
     program = {"name": "program.py", "is_module": False, "args": []}
-    job = {"program": program, "digest": "", "folder": str(tmp_path), "link_port": 1} | changed
+    job = {"program": program, "digest": "", "folder": str(tmp_path), "link_port": 1, "host_timeout_s": 10} | changed
     with pytest.raises(LaunchError, match=re.escape(why)):
         agents._options(job, RunFolder(str(tmp_path)), ends()[0], ("127.0.0.1", 1))
 

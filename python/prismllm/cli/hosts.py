@@ -118,4 +118,4 @@ def _joined(options: LaunchOptions, folder: RunFolder, hosts: Hosts,
         digest = program_digest(options)
         for index, host in enumerate(others, 1):
             host.start(make_job(options, index, host.ranks, digest))
-        yield options, RemoteHosts(others, 2 * options.host_timeout_s)
+        yield options, RemoteHosts(others, options.host_timeout_s)

@@ -162,7 +162,7 @@ class _Run:
             ended = self.zygote.poll() is not None
             if ended and not self.company.is_awaited(ended):
                 break
-            for key, _ in self.selector.select(1.0):
+            for key, _ in self.selector.select(0.5):
                 with contextlib.suppress(BlockingIOError):
                     key.data()
             self.watch_stopped()

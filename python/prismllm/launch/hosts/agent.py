@@ -22,6 +22,7 @@ from prismllm.launch.program import Program
 from prismllm.launch.supervisor import Company, is_failure, launch
 
 _PIECE = 512 << 10
+_SIGN_OF_LIFE_NS = 500_000_000
 _SEND_S = 60.0  # a head that takes nothing for so long is lost
 
 
@@ -91,7 +92,7 @@ def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str,
             if hashlib.sha256(file.read()).hexdigest() != job["digest"]:
                 raise LaunchError(f"the program {program.name} is another one here than at the head", 4)
     try:
-        link = socket.create_connection((address[0], job["link_port"]), timeout=30)
+        link = socket.create_connection((address[0], job["link_port"]), timeout=job["host_timeout_s"] / 2)
     except OSError as reason:
         text = f"the head's port {job['link_port']} cannot be reached: {reason.strerror or reason}"
         raise LaunchError(text, 4) from None
@@ -123,6 +124,7 @@ class HeadOfRun(Company):
         self.sent: dict[str, int] = {}  # bytes of each log
         self.lost = False
         self.ending: str | None = None  # to be told
+        self.said_ns = 0
         self.ended_by_head: list[tuple[int, LaunchError]] = []
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
@@ -141,6 +143,8 @@ class HeadOfRun(Company):
         self.ending = why
 
     def turn(self) -> None:
+        if time.monotonic_ns() - self.said_ns > _SIGN_OF_LIFE_NS:
+            self._send({})
         if self.ending:  # before what it brings about among the ranks here
             self._send({"ending": self.ending})
             self.ending = None
@@ -183,6 +187,7 @@ class HeadOfRun(Company):
     def _send(self, message: dict, data: bytes = b"") -> None:
         if self.lost:
             return
+        self.said_ns = time.monotonic_ns()
         try:
             self.channel.send(message, data)
         except ChannelError:

@@ -156,9 +156,12 @@ class RemoteHost:
             if not more and not self.done:
                 raise ChannelError("its connection has closed")
         except ChannelError as why:
-            self._fail(f"{self} is lost: {why}")
+            self.lose(str(why))
         except OSError as why:
             self._fail(f"what {self} sends cannot be written: {why.strerror} ({why.filename})")
+
+    def lose(self, why: str) -> None:
+        self._fail(f"{self} is lost: {why}")
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
@@ -200,23 +203,35 @@ class RemoteHosts(Company):
 
     def __init__(self, hosts: list[RemoteHost], silence_s: float):
         self.hosts, self.silence_s = hosts, silence_s
-        self.ended_at = 0.0
 
     @property
     def exits(self) -> list[Exit]:
         return [ended for host in self.hosts for ended in host.exits]
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
+        def drop(host: RemoteHost) -> None:
+            selector.unregister(host.channel)
+            host.channel.close()
+            if not host.well:
+                end_run()
+
         def read(host: RemoteHost) -> None:
             host.read()
             if host.done:
-                selector.unregister(host.channel)
-                host.channel.close()
-                if not host.well:
-                    end_run()
+                drop(host)
+
+        self.drop = drop
 
         for host in self.hosts:
             selector.register(host.channel, selectors.EVENT_READ, functools.partial(read, host))
+
+    def turn(self) -> None:
+        """A host of which nothing is heard, not even that it is there, is lost."""
+        silent_since = time.monotonic() - self.silence_s
+        for host in self.hosts:
+            if not host.done and host.heard < silent_since:
+                host.lose(f"nothing was heard of it for {self.silence_s:.0f} s")
+                self.drop(host)
 
     def stop(self, why: str) -> None:
         for host in self.hosts:
@@ -224,15 +239,11 @@ class RemoteHosts(Company):
                 host.stop()
 
     def is_awaited(self, ended_here: bool) -> bool:
-        """Their last words: as long as they keep coming."""
-        self.ended_at = self.ended_at or time.monotonic()
-        silent_since = time.monotonic() - self.silence_s
-        return any(not host.done and max(host.heard, self.ended_at) > silent_since for host in self.hosts)
+        """Their last words."""
+        return any(not host.done for host in self.hosts)
 
     def failures(self) -> list[tuple[int, LaunchError]]:
-        late = [(time.monotonic_ns(), LaunchError(f"{host} has not said how its ranks ended", 4))
-                for host in self.hosts if not host.done]  # fmt: skip
-        return [host.failure for host in self.hosts if host.failure] + late
+        return [host.failure for host in self.hosts if host.failure]
 
 
 def make_job(options: LaunchOptions, host: int, ranks: range, digest: str | None) -> dict:
