@@ -91,7 +91,8 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
-                                              bool must_spill, const std::string& schedule) {
+                                              bool must_spill, const std::string& schedule, std::string data_directory,
+                                              std::optional<std::vector<std::int32_t>> data_for_ranks) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -102,6 +103,8 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.memory_budget_bytes = memory_budget_bytes;
   options.spill_directory = std::move(spill_directory);
   options.must_spill = must_spill;
+  options.data_directory = std::move(data_directory);
+  options.data_for_ranks = std::move(data_for_ranks);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -169,7 +172,7 @@ PYBIND11_MODULE(_c10d, module) {
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
-           py::arg("schedule") = "need")
+           py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none())
       .def("run", &run_coordinator, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
