@@ -70,4 +70,13 @@ PYBIND11_MODULE(_data, m) {
         return to_hex(content_hash(std::as_bytes(std::span(text))));
       },
       py::arg("bytes"), "32 hexadecimal digits.");
+  m.def(
+      "inputs_digest",
+      [](const std::vector<py::bytes>& inputs) {
+        InputsDigest digest;
+        for (const std::string_view text : inputs)
+          digest.add(text.size(), content_hash(std::as_bytes(std::span(text))));
+        return to_hex(digest.value());
+      },
+      py::arg("inputs"), "Of one member's tensors; 32 hexadecimal digits.");
 }
