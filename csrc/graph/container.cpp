@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <tuple>
 
@@ -13,6 +14,22 @@ namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the safetensors package
+
+struct ElementType {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+constexpr std::array kTypes = {
+    ElementType{"I64", 8}, ElementType{"U64", 8},  ElementType{"F64", 8},     ElementType{"C64", 8},
+    ElementType{"I32", 4}, ElementType{"U32", 4},  ElementType{"F32", 4},     ElementType{"I16", 2},
+    ElementType{"U16", 2}, ElementType{"F16", 2},  ElementType{"BF16", 2},    ElementType{"I8", 1},
+    ElementType{"U8", 1},  ElementType{"BOOL", 1}, ElementType{"F8_E4M3", 1}, ElementType{"F8_E5M2", 1}};
+
+std::string accepted_types() {
+  std::string text;
+  for (const auto& type : kTypes) text += fmt::format("{}{}", text.empty() ? "" : ", ", type.name);
+  return text;
+}
 
 Error corrupt(const std::string& path, std::string text) {
   return {ErrorCode::kCorruptFile, fmt::format("{}: {}", path, std::move(text))};
@@ -26,8 +43,8 @@ Result<ContainerEntry> parse_entry(const std::string& name, const nlohmann::json
   const auto& shape = json["shape"];
   const auto& offsets = json["data_offsets"];
   if (!dtype.is_string() || container_element_size(dtype.get_ref<const std::string&>()) == 0)
-    return corrupt(path, fmt::format("column '{:.80}': dtype is {:.80}; accepted: I64, U64, I32, U32, U16, U8", name,
-                                     dtype.dump()));
+    return corrupt(path,
+                   fmt::format("column '{:.80}': dtype is {:.80}; accepted: {}", name, dtype.dump(), accepted_types()));
   if (!shape.is_array() || shape.size() != 1 || !shape[0].is_number_unsigned())
     return corrupt(path, fmt::format("column '{:.80}': shape is {:.80}; accepted: one length", name, shape.dump()));
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
@@ -64,22 +81,20 @@ Result<void> check_places(const Container& container, std::uint64_t bytes, const
 }  // namespace
 
 std::uint64_t container_element_size(std::string_view dtype) {
-  if (dtype == "I64" || dtype == "U64") return 8;
-  if (dtype == "I32" || dtype == "U32") return 4;
-  if (dtype == "U16") return 2;
-  return dtype == "U8" ? 1 : 0;
+  const auto found = std::ranges::find(kTypes, dtype, &ElementType::name);
+  return found == kTypes.end() ? 0 : found->bytes;
 }
 
 Result<Container> parse_container(std::string_view file, const std::string& path) {
   if (file.size() < kLengthBytes)
-    return corrupt(path, fmt::format("the file has {} bytes; accepted: a .prism file of at least {}", file.size(),
-                                     kLengthBytes + 2));
+    return corrupt(path, fmt::format("the file has {} bytes; accepted: a .prism or .prismdata file of at least {}",
+                                     file.size(), kLengthBytes + 2));
   std::uint64_t length;
   std::memcpy(&length, file.data(), kLengthBytes);  // little-endian, as every supported machine
   const auto room = std::min<std::uint64_t>(file.size() - kLengthBytes, kMaxHeaderBytes);
   if (length < 2 || length > room)
-    return corrupt(path,
-                   fmt::format("is this a .prism file? Its header length is {}; accepted: 2 to {}", length, room));
+    return corrupt(path, fmt::format("is this a .prism or .prismdata file? Its header length is {}; accepted: 2 to {}",
+                                     length, room));
   Container container;
   container.data_start = kLengthBytes + length;
   PRISM_ASSIGN_OR_RETURN(const auto json,

@@ -1,6 +1,7 @@
 """What all Python tests share: deterministic inputs, and programs of the package run as a user would run them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,20 @@ def run_prism(tmp_path):
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
     return run
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 16 MiB."""
+    image, place = tmp_path / "image", tmp_path / "disk"
+    place.mkdir()
+    image.write_bytes(bytes(16 << 20))
+    make = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
+    if (
+        not make
+        or subprocess.run([make, "-q", image], timeout=60).returncode
+        or subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL, timeout=60).returncode
+    ):
+        pytest.skip("making and mounting a file system takes mkfs.ext4, root and a loop device")
+    yield place
+    subprocess.run(["umount", place], check=True, timeout=60)

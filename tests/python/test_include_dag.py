@@ -17,10 +17,11 @@ CSRC = Path(__file__).resolve().parents[2] / "csrc"
 MAY_INCLUDE = {
     "core": set(),
     "graph": {"core"},
+    "data": {"core", "graph"},
     "simulate": {"core", "graph"},
     "calibrate": {"core", "graph", "simulate"},
-    "replay": {"core", "graph", "simulate"},
-    "backend": {"core", "graph", "replay"},
+    "replay": {"core", "graph", "data", "simulate"},
+    "backend": {"core", "graph", "data", "replay"},
     "nccl_ext": {"core", "replay"},
 }
 # The same within backend.
@@ -129,7 +130,7 @@ def include_folders(build: Path) -> list[Path]:
 
 def test_libraries_without_torch_compile_with_no_torch_header_in_reach(torch_free_build):
     built = {library.stem for library in torch_free_build.rglob("libprism_*.a")}
-    assert {"libprism_core", "libprism_graph", "libprism_replay", "libprism_backend"} <= built
+    assert {"libprism_core", "libprism_graph", "libprism_data", "libprism_replay", "libprism_backend"} <= built
     folders = include_folders(torch_free_build)
     assert CSRC in folders
     assert [folder for folder in folders for name in TORCH_HEADERS if (folder / name).exists()] == []

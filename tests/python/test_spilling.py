@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 
 import pytest
@@ -39,23 +38,6 @@ def test_a_job_whose_tensors_exceed_the_budget_ends_as_it_would_have(run_prism, 
     assert summary["spilled_bytes_peak"] >= 3 * 8 << 20
     assert summary["staged_bytes_peak"] <= 2 << 20
     assert os.listdir(repository) == before
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 16 MiB."""
-    image, place = tmp_path / "image", tmp_path / "disk"
-    place.mkdir()
-    image.write_bytes(bytes(16 << 20))
-    make = shutil.which("mkfs.ext4", path=os.environ.get("PATH", "") + ":/sbin:/usr/sbin")
-    if (
-        not make
-        or subprocess.run([make, "-q", image], timeout=60).returncode
-        or subprocess.run(["mount", "-o", "loop", image, place], stderr=subprocess.DEVNULL, timeout=60).returncode
-    ):
-        pytest.skip("making and mounting a file system takes mkfs.ext4, root and a loop device")
-    yield place
-    subprocess.run(["umount", place], check=True, timeout=60)
 
 
 def test_a_full_disk_is_told_with_what_is_needed(run_prism, tmp_path, small_disk):

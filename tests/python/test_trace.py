@@ -176,7 +176,7 @@ def test_errors_have_the_types_of_python(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         load(tmp_path / "absent.prism")
     (tmp_path / "text.prism").write_text("not a trace at all")
-    with pytest.raises(ValueError, match=r"text\.prism: is this a \.prism file\? Its header length is"):
+    with pytest.raises(ValueError, match=r"text\.prism: is this a \.prism or \.prismdata file\? Its header length is"):
         load(tmp_path / "text.prism")
     with pytest.raises(OSError, match="cannot write"):
         data_parallel([1]).write(tmp_path / "absent" / "job.prism")

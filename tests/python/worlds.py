@@ -120,15 +120,15 @@ def _captured(rank, world_size, body, *args):
     return result
 
 
-def _serve(results, address, world_size, slots):
+def _serve(results, address, world_size, slots, options):
     from prismllm import _c10d
 
     torch.set_num_threads(1)
-    coordinator = _c10d.Coordinator(address=address, world_size=world_size, slots=slots)
+    coordinator = _c10d.Coordinator(address=address, world_size=world_size, slots=slots, **options)
     error = None
     try:
         coordinator.run()
-    except RuntimeError as failure:
+    except (RuntimeError, OSError) as failure:
         error = str(failure)
     results.put((error, coordinator.statistics_json()))
     results.close()
@@ -136,11 +136,12 @@ def _serve(results, address, world_size, slots):
     os._exit(0)
 
 
-def capture(world_size, body, *args, slots=1, environment=None, folder=None):
-    """body in `world_size` logical ranks on `slots` slots; ([return values], the coordinator's error or None)."""
+def capture(world_size, body, *args, slots=1, environment=None, folder=None, **options):
+    """body in `world_size` logical ranks on `slots` slots; ([return values], the coordinator's error or None).
+    `options` are the coordinator's."""
     address = f"prism-test-{uuid.uuid4().hex}"
     report = FORK.Queue()
-    server = FORK.Process(target=_serve, args=(report, address, world_size, slots))
+    server = FORK.Process(target=_serve, args=(report, address, world_size, slots, options))
     server.start()
     try:
         values, failure = None, None

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "backend/c10d/backward_wait.hpp"
 #include "backend/c10d/monitored_barrier.hpp"
@@ -61,7 +64,7 @@ class CaptureRoute : public Route {
     auto blocks = blocks_of(call, group_->size());
     if (!blocks) fail(blocks.error(), call.op);
     const IssueScope scope(call, *group_, batch_);
-    return submit(call, *blocks, scope.comm());
+    return submit(call, *blocks, scope.comm(), next_number(call));
   }
 
   void start_coalescing() override {
@@ -84,6 +87,7 @@ class CaptureRoute : public Route {
     {
       const IssueScope scope(call, *group_, -1);
       comm = scope.comm();
+      next_number(call);
     }
     WaitScope scope;
     scope.add(comm);
@@ -117,7 +121,16 @@ class CaptureRoute : public Route {
     throw_distributed(operation_error(error, *group_, op, sequence_));
   }
 
-  WorkPtr submit(const Call& call, const Blocks& blocks, CommId comm) {
+  // As the trace counts them: together with what the recorder has just taken down, so that both name the same
+  // operation.
+  std::uint64_t next_number(const Call& call) {
+    if (call.op == Op::kRecv) return 0;
+    const std::lock_guard lock(numbers_mutex_);
+    if (!is_point_to_point(call.op)) return collectives_++;
+    return sends_[{call.peer, call.tag}]++;
+  }
+
+  WorkPtr submit(const Call& call, const Blocks& blocks, CommId comm, std::uint64_t number) {
     Operation operation;
     operation.group = handle_;
     operation.op = call.op;
@@ -143,10 +156,11 @@ class CaptureRoute : public Route {
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
-    if (!is_point_to_point(call.op)) operation.seq = sequence_++;
+    operation.seq = number;
+    if (!is_point_to_point(call.op)) ++sequence_;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
     if (is_short(timeout)) operation.timeout = timeout;
-    auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);
+    auto work = c10::make_intrusive<CaptureWork>(group_, call, number, comm, blocks.outputs, timeout);
     auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
     if (!issued) fail(issued.error(), call.op);
     work->set_id(*issued);
@@ -176,7 +190,10 @@ class CaptureRoute : public Route {
   const c10::intrusive_ptr<c10d::Backend::Options> options_;
   const bool coalescing_;
   GroupHandle handle_ = 0;
-  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<std::uint64_t> sequence_{0};  // what the program is told: without monitored barriers
+  std::mutex numbers_mutex_;
+  std::uint64_t collectives_ = 0;
+  std::map<std::pair<int, int>, std::uint64_t> sends_;  // by (peer, tag)
   std::atomic<std::uint64_t> monitored_barriers_{0};
   bool coalescing_now_ = false;
   std::int32_t batch_ = -1;

@@ -99,7 +99,8 @@ using HostTuple = std::tuple<std::string, int, int, std::string, std::string>;
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
-                                              bool must_spill, const std::string& schedule,
+                                              bool must_spill, const std::string& schedule, std::string data_directory,
+                                              std::optional<std::vector<std::int32_t>> data_for_ranks,
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
@@ -115,6 +116,8 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
     options.hosts.push_back({name, ranks, host_slots, proof, our_proof});
   options.link_fd = link_fd;
   options.host_timeout = seconds(host_timeout_s);
+  options.data_directory = std::move(data_directory);
+  options.data_for_ranks = std::move(data_for_ranks);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -202,8 +205,8 @@ PYBIND11_MODULE(_c10d, module) {
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
-           py::arg("schedule") = "need", py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1,
-           py::arg("host_timeout_s") = 10.0)
+           py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
+           py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ class Coordinator {
     std::uint64_t memory_budget_bytes = 0;  // for staged tensors; 0: three quarters of what is available at start
     std::string spill_directory;            // on a disk, for tensors beyond the budget; "": they are an error
     bool must_spill = false;                // a folder that does not serve is an error at once
+    std::string data_directory;  // empty folder to record communications' tensors into; "": they are not kept
+    std::optional<std::vector<std::int32_t>> data_for_ranks;  // only what these receive; ascending
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =
@@ -50,7 +53,7 @@ class Coordinator {
   // first error.
   void abort(Error error);
   // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak,
-  // spilled_bytes_peak, ...
+  // spilled_bytes_peak, ..., and, where tensors were recorded, data: tensors, bytes, distinct, stored_bytes.
   std::string statistics_json() const;
 
  private:

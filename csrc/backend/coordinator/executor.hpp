@@ -1,6 +1,7 @@
 // The seam between the coordinator and whoever does its arithmetic. Called on the coordinator's executor thread only.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -14,6 +15,10 @@ struct ReducePiece {
   std::vector<const std::byte*> inputs;  // in group-rank order
   std::byte* output = nullptr;           // never overlaps an input
   std::size_t numel = 0;
+  // Where not null: at the same time, the reduction of the inputs with in_part[m] != 0 alone, in accumulation_type(),
+  // not divided for AVG; numel elements. At least one input is in it.
+  std::byte* part = nullptr;
+  std::span<const std::uint8_t> in_part;
 };
 
 class Executor {
@@ -21,6 +26,8 @@ class Executor {
   virtual ~Executor() = default;
   // Accumulates 16-bit types in fp32 and fp32 in fp64: the answer depends on the inputs alone.
   virtual Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) = 0;
+  // kNone where the reduction is not defined.
+  virtual DType accumulation_type(DType dtype, ReduceOp op) const = 0;
 };
 
 }  // namespace prism

@@ -206,17 +206,16 @@ void Coordinator::Impl::drop_copy(int rank, WorkId work) {
   copies.erase(copy);
 }
 
-std::vector<Region> Coordinator::Impl::placed(int host, const std::shared_ptr<Transfer>& transfer,
-                                              std::vector<Region> regions) {
+std::vector<Region> Coordinator::Impl::placed(int host, const Held& held, std::vector<Region> regions) {
   const auto& to = link(host).connection;
   for (Region& region : regions) {
     if (region.bytes == 0) continue;
-    std::uint64_t& block = transfer->sent[{host, region.offset, region.bytes}];
+    std::uint64_t& block = held->sent[{host, region.offset, region.bytes}];
     if (block == 0 && to) {
       block = ++last_block_;
       wire::append_frame(to->out(), wire::BlockBegins{block, region.bytes});
       const auto* first = reinterpret_cast<const std::uint8_t*>(memory_->at(region.offset));
-      send_block(*to, {first, region.bytes}, transfer);
+      send_block(*to, {first, region.bytes}, held);
     }
     region.offset = block;
   }

@@ -69,6 +69,11 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
 
 Coordinator::Impl::~Impl() {
   executor_thread_.join();
+  if (recorder_) {
+    recorder_->cancel();
+    recorder_->join();
+  }
+  postponed_.clear();
   for (Rank& rank : ranks_) rank.unread.clear();  // while results_ is still there
   for (Link& link : links_) link.connection.reset();
   io_.restart();
@@ -112,6 +117,7 @@ Result<void> Coordinator::Impl::run() {
       options_.memory_budget_bytes != 0 ? options_.memory_budget_bytes : available_memory_bytes() / 4 * 3;
   memory_->control().budget_bytes.store(budget);
   results_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
+  if (!options_.data_directory.empty()) PRISM_RETURN_IF_ERROR(start_recording(budget));
   PRISM_RETURN_IF_ERROR(listen());
   PRISM_RETURN_IF_ERROR(listen_for_hosts());
   started_ns_ = now_ns();
@@ -137,7 +143,7 @@ Result<void> Coordinator::Impl::run() {
   ended_ns_ = now_ns();
   executor_thread_.join();
   if (first_error_) return *first_error_;
-  return {};
+  return recorder_ ? finish_recording() : Result<void>();
 }
 
 void Coordinator::Impl::abort(Error error) {
@@ -189,6 +195,7 @@ void Coordinator::Impl::fail_from_loop(Error error) {
   if (stopping_) return;  // the first error wins
   stopping_ = true;
   first_error_ = std::move(error);
+  if (recorder_) recorder_->cancel();
   quiet_watch_.stop();
   timeouts_.stop();
   for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_, &links_timer_}) timer->cancel();
@@ -214,6 +221,7 @@ void Coordinator::Impl::end_if_drained_from_loop() {
     if (rank.connection && rank.connection->is_open() && !rank.connection->flushed()) return;
   for (const Link& link : links_)
     if (link.connection && link.connection->is_open() && !link.connection->flushed()) return;
+  if (!stopping_ && recorder_ && !recorder_->drain()) return;
   stopping_ = true;
   io_.stop();
 }
@@ -231,6 +239,13 @@ std::string Coordinator::Impl::statistics_json() const {
   json["operations"] = operations_;
   json["staged_bytes_peak"] = memory_ ? memory_->control().staged_bytes_peak.load() : 0;
   json["spilled_bytes_peak"] = memory_ ? memory_->control().spilled_bytes_peak.load() : 0;
+  if (recorder_ && ended_ns_ != 0 && !first_error_) {
+    const auto data = recorder_->statistics();
+    json["data"] = {{"tensors", data.tensors},
+                    {"bytes", data.bytes},
+                    {"distinct", data.distinct},
+                    {"stored_bytes", data.stored_bytes}};
+  }
   json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
   return json.dump();
 }

@@ -9,6 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,9 +21,11 @@
 
 #include "backend/coordinator/connection.hpp"
 #include "backend/coordinator/coordinator.hpp"
+#include "backend/coordinator/data_recorder.hpp"
 #include "backend/coordinator/matcher.hpp"
 #include "backend/coordinator/quiet_watch.hpp"
 #include "backend/coordinator/scheduler.hpp"
+#include "backend/coordinator/selection.hpp"
 #include "backend/coordinator/store.hpp"
 #include "backend/coordinator/timeouts.hpp"
 #include "backend/protocol/link.hpp"
@@ -39,17 +42,35 @@ struct Coordinator::Impl {
   std::string statistics_json() const;
 
  private:
-  // Data of a completed operation that somebody still reads. When the last reader lets go, the owners of the inputs
-  // and the result's memory are told.
-  struct Transfer {
+  // What somebody reads.
+  struct Readable {
     Impl& loop;
-    std::vector<std::pair<int, WorkId>> owners;
-    std::optional<std::uint64_t> result;  // block of the coordinator's window
-    // What has been sent to other hosts: (host, offset, bytes) -> number of the block there.
+    // What of it has been sent to other hosts: (host, offset, bytes) -> number of the block there.
     std::map<std::tuple<int, std::uint64_t, std::uint64_t>, std::uint64_t> sent;
-    explicit Transfer(Impl& loop, std::optional<std::uint64_t> result = {}) : loop(loop), result(result) {}
-    Transfer(const Transfer&) = delete;  // a copy would free the result under its readers
-    ~Transfer();
+    explicit Readable(Impl& loop) : loop(loop) {}
+    Readable(const Readable&) = delete;  // a copy would free it under its readers
+    virtual ~Readable();
+  };
+  // A completed operation's inputs, as long as somebody reads them; then their owners are told.
+  struct Inputs : Readable {
+    std::vector<std::pair<int, WorkId>> owners;
+    Inputs(Impl& loop, const Exchange& exchange);
+    ~Inputs() override;
+  };
+  // A block of the coordinator's window, as long as somebody reads it.
+  struct Block : Readable {
+    const Region region;
+    Block(Impl& loop, Region region) : Readable(loop), region(region) {}
+    ~Block() override { loop.results_->free(region.offset); }
+  };
+  using Held = std::shared_ptr<Readable>;  // by whoever reads it
+  struct Reduction {
+    std::shared_ptr<Block> block, parts_block;
+    std::vector<Region> results, parts;
+    std::vector<ReducePiece> pieces;          // of results that are not empty
+    std::vector<std::uint32_t> part_indices;  // results whose virtual part is recorded, one for each of `parts`
+    std::vector<std::uint8_t> virtual_members;
+    DType part_dtype = DType::kNone;
   };
   struct Rank {
     int host = 0;
@@ -61,7 +82,7 @@ struct Coordinator::Impl {
     std::uint64_t grants = 0;
     WorkId last_work = 0;
     std::unordered_map<WorkId, std::shared_ptr<const Pending>> outstanding;
-    std::unordered_map<WorkId, std::shared_ptr<Transfer>> unread;
+    std::unordered_map<WorkId, Held> unread;
     std::unordered_set<WorkId> awaited;  // while blocked: those of the awaited operations that are outstanding
     bool impatient = false;              // blocked with a time limit of its own that is short
     std::uint64_t patience = 0;          // its handle in timeouts_
@@ -115,7 +136,7 @@ struct Coordinator::Impl {
   Result<void> take_copy(int rank, WorkId work, std::vector<Region>& inputs);
   void drop_copy(int rank, WorkId work);
   void end_block(int host, std::uint64_t block);
-  std::vector<Region> placed(int host, const std::shared_ptr<Transfer>& transfer, std::vector<Region> regions);
+  std::vector<Region> placed(int host, const Held& held, std::vector<Region> regions);
   void flush_links();
   void watch_links_from_loop();
 
@@ -152,11 +173,19 @@ struct Coordinator::Impl {
   bool answers(int rank, const wire::Release& message) const;
 
   // loop_data.cpp: operations that are complete
-  void free_inputs(int rank, WorkId work);
   Result<void> complete_from_loop(const std::shared_ptr<Exchange>& exchange);
-  Result<void> start_reduction(const std::shared_ptr<Exchange>& exchange);
-  void deliver_from_loop(const std::shared_ptr<Exchange>& exchange, std::span<const Region> results,
-                         const std::shared_ptr<Transfer>& transfer);
+  Result<void> serve_from_loop(const std::shared_ptr<Exchange>& exchange);
+  Result<void> start_reduction(const std::shared_ptr<Exchange>& exchange, std::shared_ptr<Inputs> inputs);
+  Result<std::shared_ptr<Reduction>> prepare_reduction(const Exchange& exchange);
+  Result<std::shared_ptr<Block>> new_block(std::span<const std::uint64_t> bytes, std::vector<Region>& regions);
+
+  // loop_recording.cpp: their tensors are kept
+  Result<void> start_recording(std::uint64_t memory_budget);
+  Result<void> prepare_parts(const Exchange& exchange, Reduction& reduction);
+  void record_from_loop(const Exchange& exchange, const std::shared_ptr<Inputs>& inputs, const Reduction* reduction);
+  void recorded_from_loop(const Result<void>& written);
+  Result<void> finish_recording();
+  void deliver_from_loop(const std::shared_ptr<Exchange>& exchange, std::span<const Region> results, const Held& held);
   void fail_exchange_from_loop(const std::shared_ptr<Exchange>& exchange, const Error& error);
   void deliver_to(const Arrival& arrival, wire::Completion completion);
   void answered_from_loop(int rank, WorkId work);
@@ -180,6 +209,9 @@ struct Coordinator::Impl {
       drain_timer_{io_}, links_timer_{io_};
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<WindowAllocator> results_;
+  std::optional<Selection> selection_;  // where tensors are recorded, as recorder_
+  std::unique_ptr<DataRecorder> recorder_;
+  std::deque<std::shared_ptr<Exchange>> postponed_;  // complete, but the disk is behind
   Scheduler scheduler_;
   Matcher matcher_;
   Store store_;

@@ -8,16 +8,20 @@
 
 namespace prism {
 
-Coordinator::Impl::Transfer::~Transfer() {
-  if (result) loop.results_->free(*result);
-  for (const auto& [rank, work] : owners) loop.free_inputs(rank, work);
+Coordinator::Impl::Readable::~Readable() {
   for (const auto& [place, block] : sent) loop.end_block(std::get<0>(place), block);
 }
 
-// Nobody reads what this operation took.
-void Coordinator::Impl::free_inputs(int rank, WorkId work) {
-  drop_copy(rank, work);
-  if (!at(rank).finished) at(rank).freed.push_back(work);
+Coordinator::Impl::Inputs::Inputs(Impl& loop, const Exchange& exchange) : Readable(loop) {
+  for (const Arrival& arrival : exchange.arrivals)
+    if (!arrival.operation.inputs.empty()) owners.emplace_back(arrival.rank, arrival.work);
+}
+
+Coordinator::Impl::Inputs::~Inputs() {
+  for (const auto& [rank, work] : owners) {
+    loop.drop_copy(rank, work);
+    if (!loop.at(rank).finished) loop.at(rank).freed.push_back(work);
+  }
 }
 
 Result<void> Coordinator::Impl::complete_from_loop(const std::shared_ptr<Exchange>& exchange) {
@@ -29,49 +33,76 @@ Result<void> Coordinator::Impl::complete_from_loop(const std::shared_ptr<Exchang
     for (const Arrival& arrival : exchange->arrivals) members.push_back(arrival.rank);
     switches_lower_bound_ += static_cast<std::uint64_t>(scheduler_.switches_needed(members));
   }
-  if (is_reduction(exchange->operation().op)) return start_reduction(exchange);
-  auto transfer = std::make_shared<Transfer>(*this);
-  for (const Arrival& arrival : exchange->arrivals)
-    if (!arrival.operation.inputs.empty()) transfer->owners.emplace_back(arrival.rank, arrival.work);
-  deliver_from_loop(exchange, {}, transfer);
+  if (recorder_ && (recorder_->behind() || !postponed_.empty())) {
+    postponed_.push_back(exchange);  // until the disk has caught up: memory is bounded
+    return {};
+  }
+  return serve_from_loop(exchange);
+}
+
+Result<void> Coordinator::Impl::serve_from_loop(const std::shared_ptr<Exchange>& exchange) {
+  auto inputs = std::make_shared<Inputs>(*this, *exchange);
+  if (is_reduction(exchange->operation().op)) return start_reduction(exchange, std::move(inputs));
+  if (recorder_) record_from_loop(*exchange, inputs, nullptr);
+  deliver_from_loop(exchange, {}, inputs);
   return {};
 }
 
-Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>& exchange) {
+// Regions of these sizes one behind the other in a new block.
+Result<std::shared_ptr<Coordinator::Impl::Block>> Coordinator::Impl::new_block(std::span<const std::uint64_t> bytes,
+                                                                               std::vector<Region>& regions) {
   constexpr std::uint64_t kAlignment = 64;
-  const auto bytes = rules::result_bytes(*exchange);
+  const auto padded = [](std::uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
   std::uint64_t total = 0;
-  for (const std::uint64_t size : bytes) total += (size + kAlignment - 1) / kAlignment * kAlignment;
-  PRISM_ASSIGN_OR_RETURN(const Region block, results_->allocate(total));
-  auto transfer = std::make_shared<Transfer>(*this, block.offset);
-  std::vector<Region> results;
-  std::vector<ReducePiece> pieces;
-  const Operation& o = exchange->operation();
-  const std::size_t element = element_size(o.dtype);
-  std::uint64_t offset = block.offset;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    results.push_back({offset, bytes[i]});
-    if (bytes[i] != 0) {
-      ReducePiece& piece = pieces.emplace_back();
-      for (const Arrival& arrival : exchange->arrivals)
-        piece.inputs.push_back(memory_->at(arrival.operation.inputs[i].offset));
-      piece.output = memory_->at(offset);
-      piece.numel = bytes[i] / element;
-    }
-    offset += (bytes[i] + kAlignment - 1) / kAlignment * kAlignment;
+  for (const std::uint64_t size : bytes) total += padded(size);
+  PRISM_ASSIGN_OR_RETURN(const Region region, results_->allocate(total));
+  std::uint64_t offset = region.offset;
+  for (const std::uint64_t size : bytes) {
+    regions.push_back({offset, size});
+    offset += padded(size);
   }
+  return std::make_shared<Block>(*this, region);
+}
+
+Result<std::shared_ptr<Coordinator::Impl::Reduction>> Coordinator::Impl::prepare_reduction(const Exchange& exchange) {
+  auto reduction = std::make_shared<Reduction>();
+  const Operation& o = exchange.operation();
+  const std::size_t element = element_size(o.dtype);
+  PRISM_ASSIGN_OR_RETURN(reduction->block, new_block(rules::result_bytes(exchange), reduction->results));
+  if (recorder_) PRISM_RETURN_IF_ERROR(prepare_parts(exchange, *reduction));
+  std::size_t part = 0;
+  for (std::size_t i = 0; i < reduction->results.size(); ++i) {
+    ReducePiece piece;
+    if (part < reduction->part_indices.size() && reduction->part_indices[part] == i) {
+      piece.part = memory_->at(reduction->parts[part++].offset);
+      piece.in_part = reduction->virtual_members;
+    }
+    if (reduction->results[i].bytes == 0) continue;
+    for (const Arrival& arrival : exchange.arrivals)
+      piece.inputs.push_back(memory_->at(arrival.operation.inputs[i].offset));
+    piece.output = memory_->at(reduction->results[i].offset);
+    piece.numel = reduction->results[i].bytes / element;
+    reduction->pieces.push_back(std::move(piece));
+  }
+  return reduction;
+}
+
+Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>& exchange,
+                                                std::shared_ptr<Inputs> inputs) {
+  PRISM_ASSIGN_OR_RETURN(auto reduction, prepare_reduction(*exchange));
   ++reducing_;
   boost::asio::post(
-      executor_thread_, [this, exchange, transfer, results = std::move(results), pieces = std::move(pieces)]() mutable {
+      executor_thread_, [this, exchange, reduction = std::move(reduction), inputs = std::move(inputs)]() mutable {
         const Operation& operation = exchange->operation();
-        auto reduced = executor_->reduce(operation.dtype, operation.reduce_op, pieces);
-        boost::asio::post(io_, [this, exchange = std::move(exchange), transfer = std::move(transfer),
-                                results = std::move(results), reduced = std::move(reduced)] {
+        auto reduced = executor_->reduce(operation.dtype, operation.reduce_op, reduction->pieces);
+        boost::asio::post(io_, [this, exchange = std::move(exchange), reduction = std::move(reduction),
+                                inputs = std::move(inputs), reduced = std::move(reduced)]() mutable {
           --reducing_;
           need_turn_end();
           if (stopping_) return;
-          for (const Arrival& arrival : exchange->arrivals) free_inputs(arrival.rank, arrival.work);
-          if (reduced) return deliver_from_loop(exchange, results, transfer);
+          if (reduced && recorder_) record_from_loop(*exchange, inputs, reduction.get());
+          inputs.reset();
+          if (reduced) return deliver_from_loop(exchange, reduction->results, reduction->block);
           const Error error{reduced.error().code, fmt::format("{}: {}", exchange->describe(), reduced.error().message)};
           fail_exchange_from_loop(exchange, error);
         });
@@ -80,7 +111,7 @@ Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>&
 }
 
 void Coordinator::Impl::deliver_from_loop(const std::shared_ptr<Exchange>& exchange, std::span<const Region> results,
-                                          const std::shared_ptr<Transfer>& transfer) {
+                                          const Held& held) {
   for (std::size_t i = 0; i < exchange->arrivals.size(); ++i) {
     const Arrival& arrival = exchange->arrivals[i];
     wire::Completion completion;
@@ -89,8 +120,8 @@ void Coordinator::Impl::deliver_from_loop(const std::shared_ptr<Exchange>& excha
     if (arrival.operation.op == Op::kRecv) completion.source = exchange->arrivals[0].member;
     Rank& reader = at(arrival.rank);
     if (!completion.regions.empty() && !reader.finished) {
-      reader.unread.emplace(arrival.work, transfer);
-      if (reader.host != 0) completion.regions = placed(reader.host, transfer, std::move(completion.regions));
+      reader.unread.emplace(arrival.work, held);
+      if (reader.host != 0) completion.regions = placed(reader.host, held, std::move(completion.regions));
     }
     deliver_to(arrival, std::move(completion));
   }

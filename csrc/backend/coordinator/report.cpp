@@ -10,7 +10,7 @@ namespace prism {
 
 bool Coordinator::Impl::quiet() const {
   return joined_ == options_.world_size && finished_ < joined_ && impatient_ == 0 && reducing_ == 0 &&
-         scheduler_.running() == 0 && scheduler_.waiting() == 0 && scheduler_.polling() == 0;
+         postponed_.empty() && scheduler_.running() == 0 && scheduler_.waiting() == 0 && scheduler_.polling() == 0;
 }
 
 // One line per operation, with all ranks that wait in it: 1,024 ranks that wait for one are two lines, not a thousand.

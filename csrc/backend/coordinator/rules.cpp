@@ -7,11 +7,6 @@
 #include <numeric>
 
 namespace prism::rules {
-namespace {
-
-// The families of operations that share their rules.
-enum class Family { kAllReduce, kReduce, kBroadcast, kAllGather, kGather, kScatter, kReduceScatter, kAllToAll, kNone };
-
 Family family(Op op) {
   switch (op) {
     case Op::kAllReduce:
@@ -41,6 +36,8 @@ Family family(Op op) {
       return Family::kNone;
   }
 }
+
+namespace {
 
 std::uint64_t total(const std::vector<Region>& regions) {
   return std::accumulate(regions.begin(), regions.end(), std::uint64_t{0},

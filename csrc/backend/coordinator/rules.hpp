@@ -10,6 +10,10 @@
 
 namespace prism::rules {
 
+// The families of operations that share their rules.
+enum class Family { kAllReduce, kReduce, kBroadcast, kAllGather, kGather, kScatter, kReduceScatter, kAllToAll, kNone };
+Family family(Op op);
+
 // "all_reduce(float32, sum, shapes [[4, 4]], 64 bytes in, 64 bytes out)"
 std::string describe(const Operation& operation);
 

@@ -93,15 +93,30 @@ void reduce_piece(const Plan& plan, std::size_t element_size, const ReducePiece&
     return at::from_blob(const_cast<std::byte*>(bytes) + first * element_size, {static_cast<std::int64_t>(count)},
                          at::TensorOptions().dtype(plan.view));
   };
+  const auto part_of = [&](std::size_t first, std::size_t count) {
+    return at::from_blob(piece.part + first * c10::elementSize(plan.accumulate), {static_cast<std::int64_t>(count)},
+                         at::TensorOptions().dtype(plan.accumulate));
+  };
   const bool own_type = plan.view == plan.accumulate;
   for (std::size_t first = 0; first < piece.numel; first += kChunk) {
     const std::size_t count = std::min(kChunk, piece.numel - first);
     const auto output = chunk_of(piece.output, first, count);
     auto total = own_type ? output : at::empty({static_cast<std::int64_t>(count)}, plan.accumulate);
-    total.copy_(chunk_of(piece.inputs[0], first, count));
-    for (std::size_t member = 1; member < piece.inputs.size(); ++member) {
-      const auto next = chunk_of(piece.inputs[member], first, count);
-      combine(plan.op, total, own_type ? next : next.to(plan.accumulate));
+    at::Tensor part;  // while it has no member yet: undefined
+    for (std::size_t member = 0; member < piece.inputs.size(); ++member) {
+      auto next = chunk_of(piece.inputs[member], first, count);
+      if (!own_type) next = next.to(plan.accumulate);
+      if (member == 0)
+        total.copy_(next);
+      else
+        combine(plan.op, total, next);
+      if (piece.part == nullptr || piece.in_part[member] == 0) continue;
+      if (part.defined()) {
+        combine(plan.op, part, next);
+      } else {
+        part = part_of(first, count);
+        part.copy_(next);
+      }
     }
     if (plan.op == ReduceOp::kAvg) {
       const auto members = static_cast<std::int64_t>(piece.inputs.size());
@@ -115,6 +130,12 @@ void reduce_piece(const Plan& plan, std::size_t element_size, const ReducePiece&
 }
 
 }  // namespace
+
+DType AtenExecutor::accumulation_type(DType dtype, ReduceOp op) const {
+  const auto how = plan(dtype, op);
+  if (!how) return DType::kNone;
+  return how->view == how->accumulate ? dtype : dtype_of(how->accumulate);
+}
 
 Result<void> AtenExecutor::reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) {
   const auto how = plan(dtype, op);

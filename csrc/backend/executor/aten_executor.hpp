@@ -15,6 +15,7 @@ namespace prism {
 class AtenExecutor : public Executor {
  public:
   Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override;
+  DType accumulation_type(DType dtype, ReduceOp op) const override;
 };
 
 }  // namespace prism

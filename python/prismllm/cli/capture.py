@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
 from prismllm.cli.common import Output, common_options
 from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import counted, duration, size
@@ -31,6 +34,13 @@ class MemorySize(click.ParamType):
         return bytes_
 
 
+def data_rows(summary: dict) -> list[tuple[str, str]]:
+    if not (kept := summary.get("data")):
+        return []
+    of = f"{counted(kept['tensors'], 'tensor')} of {size(kept['bytes'])}"
+    return [("data", f"{of}, {kept['distinct']} different of {size(kept['stored_bytes'])}, in {kept['dir']}")]
+
+
 @click.command("capture", short_help="N logical ranks on M slots: the structure of what they do",
                context_settings=PROGRAM_LAST,
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
@@ -42,22 +52,32 @@ class MemorySize(click.ParamType):
 )
 @click.option("--spill-dir", type=click.Path(exists=True, file_okay=False, writable=True),
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
+@click.option("--data", metavar="DIR", help="Keep what ranks put into communications there, each tensor once.")
+@click.option("--for-ranks", type=RankList(), help="With --data: only what these ranks receive, e.g. 0-3,8")
 @host_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            schedule: str, memory_budget: int, spill_dir: str | None, hosts: Hosts,
-            log_dir: str | None) -> None:  # fmt: skip
+            schedule: str, memory_budget: int, spill_dir: str | None, data: str | None,
+            for_ranks: tuple[int, ...] | None, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
+
+    from prismllm.cli.data_folder import data_folder
 
     if slots == 0 and hosts.agents == 0:
         raise click.UsageError("--slots 0 leaves nobody to compute; accepted: at least 1, or 0 with --agents K")
     slots = min(os.cpu_count() or 1 if slots is None else slots, world_size)
+    if for_ranks is not None:
+        if not data:
+            raise click.UsageError("--for-ranks says what --data keeps; give that as well")
+        check_ranks("--for-ranks", for_ranks, world_size)
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
 
         graph = merge_run(folder.fragments, trace, result.notes)
+        if kept:
+            kept.publish()
         return {
             "ranks": world_size,
             "classes": graph.class_count,
@@ -69,14 +89,19 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
+            **({"data": {"dir": data} | result.statistics["data"]} if kept else {}),
             "trace": trace,
             "notes": result.notes,
         }
 
-    summary = run_program(output, log_dir, trace, merge, hosts.join(output), route="capture", world_size=world_size,
-                          program=program, ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
-                          memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
-                          spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
+    with data_folder(data) if data else contextlib.nullcontext() as kept:
+        summary = run_program(output, log_dir, trace, merge, hosts.join(output), route="capture",
+                              world_size=world_size, program=program,
+                              ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
+                              memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
+                              spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
+                              data_dir=kept.partial if kept else "",
+                              data_for_ranks=None if for_ranks is None else list(for_ranks))  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
@@ -93,6 +118,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
             ("tensors", f"up to {staged} in flight{on_disk}"),
+            *data_rows(summary),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],

@@ -27,6 +27,8 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         spill_directory=os.fsencode(options.spill_dir or options.run_dir),
         must_spill=bool(options.spill_dir),
         schedule=options.schedule,
+        data_directory=os.fsencode(options.data_dir),
+        data_for_ranks=options.data_for_ranks,
         hosts=[(host["name"], host["ranks"], host["slots"], _proof(host, "proof"), _proof(host, "our_proof"))
                for host in options.hosts],
         link_fd=options.link_fd,

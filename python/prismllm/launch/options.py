@@ -26,6 +26,8 @@ class LaunchOptions:
     backend: str = ""  # real only: overrides what the program asks for
     memory_budget_bytes: int = 0
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
+    data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
+    data_for_ranks: list[int] | None = None  # only what these receive
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
     first_rank: int = 0

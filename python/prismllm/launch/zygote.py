@@ -19,12 +19,13 @@ import traceback
 from prismllm.launch.coordinator import run_coordinator, run_relay
 from prismllm.launch.environment import rank_environment, reserve_port
 from prismllm.launch.options import LaunchOptions, RunFolder
-from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names
+from prismllm.launch.processes import become_subreaper, die_with_parent, kill_below, reap, thread_names, work_done
 from prismllm.launch.rank import become_child, run_rank
 from prismllm.launch.warm import NotSingleThreaded, driver_unasked, preload, settle, warm_torch
 
 _UNWIND_S = 2.0  # after the first failure: for ranks to show where they were, and for SIGTERM to be handled
-_COORDINATOR_S = 10.0  # for the coordinator to end after the last rank
+_COORDINATOR_S = 10.0  # for the coordinator to end after the last rank; where it writes tensors, to get on with it
+_LOOK_AGAIN = 0  # in place of a signal
 
 
 class Zygote:
@@ -36,6 +37,7 @@ class Zygote:
         self.deadlines: list[tuple[float, int]] = []  # (when, signal to the ranks; SIGKILL: to all)
         self.signalled: set[int] = set()  # who has been asked to end
         self.ending = self.terminated = False
+        self.coordinator_work: tuple | None = None
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
         reserved = reserve_port()
@@ -125,7 +127,11 @@ class Zygote:
         for pid, status in reap():
             self.child_changed(pid, status)
         while self.deadlines and self.deadlines[0][0] <= time.monotonic():
-            self.signal_all(self.deadlines.pop(0)[1])
+            action = self.deadlines.pop(0)[1]
+            if action != _LOOK_AGAIN:
+                self.signal_all(action)
+            elif set(self.pids.values()) == {-1}:
+                self.wait_for_coordinator()
 
     def child_changed(self, pid: int, status: int) -> None:
         rank = self.pids.get(pid)
@@ -142,7 +148,18 @@ class Zygote:
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
         elif set(self.pids.values()) == {-1} and not self.ending and not (self.options.hosts or self.options.relay):
-            self.deadlines.append((time.monotonic() + _COORDINATOR_S, signal.SIGKILL))
+            self.wait_for_coordinator()
+
+    def wait_for_coordinator(self) -> None:
+        """To its end, or until it does nothing any more: it may have gigabytes of tensors to write."""
+        (pid,) = self.pids
+        done = work_done(pid) if self.options.data_dir else ()
+        idle = done == self.coordinator_work
+        self.coordinator_work = done
+        if idle:
+            self.signal_all(signal.SIGKILL)
+        else:
+            self.deadlines.append((time.monotonic() + _COORDINATOR_S, _LOOK_AGAIN))
 
     def terminate(self, *_) -> None:
         self.terminated = True

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <optional>
 #include <stdexcept>
 
 #include "catch2.hpp"
@@ -15,29 +16,44 @@
 namespace prism::test {
 namespace {
 
+template <typename T>
+bool combine(ReduceOp op, T& sum, T x) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      sum += x;
+      return true;
+    case ReduceOp::kMax:
+      sum = std::max(sum, x);
+      return true;
+    case ReduceOp::kMin:
+      sum = std::min(sum, x);
+      return true;
+    case ReduceOp::kProduct:
+      sum *= x;
+      return true;
+    default:
+      return false;
+  }
+}
+
 template <typename T, typename Accumulator>
 Result<void> reduce_as(ReduceOp op, const ReducePiece& piece) {
   for (std::size_t i = 0; i < piece.numel; ++i) {
-    Accumulator sum{};
+    std::optional<Accumulator> sum, part;
     for (std::size_t m = 0; m < piece.inputs.size(); ++m) {
       T value;
       std::memcpy(&value, piece.inputs[m] + i * sizeof(T), sizeof(T));
       const auto x = static_cast<Accumulator>(value);
-      if (m == 0)
-        sum = x;
-      else if (op == ReduceOp::kSum || op == ReduceOp::kAvg)
-        sum += x;
-      else if (op == ReduceOp::kMax)
-        sum = std::max(sum, x);
-      else if (op == ReduceOp::kMin)
-        sum = std::min(sum, x);
-      else if (op == ReduceOp::kProduct)
-        sum *= x;
-      else
+      const bool in_part = piece.part != nullptr && piece.in_part[m] != 0;
+      if ((sum && !combine(op, *sum, x)) || (in_part && part && !combine(op, *part, x)))
         return Error{ErrorCode::kInvalidInput, "not in this executor"};
+      if (!sum) sum = x;
+      if (in_part && !part) part = x;
     }
-    if (op == ReduceOp::kAvg) sum /= static_cast<Accumulator>(piece.inputs.size());
-    const T result = static_cast<T>(sum);
+    if (part) std::memcpy(piece.part + i * sizeof(Accumulator), &*part, sizeof(Accumulator));
+    if (op == ReduceOp::kAvg) *sum /= static_cast<Accumulator>(piece.inputs.size());
+    const T result = static_cast<T>(*sum);
     std::memcpy(piece.output + i * sizeof(T), &result, sizeof(T));
   }
   return {};

@@ -20,6 +20,9 @@ namespace prism::test {
 class PlainExecutor : public Executor {
  public:
   Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override;
+  DType accumulation_type(DType dtype, ReduceOp) const override {
+    return dtype == DType::kFloat32 ? DType::kFloat64 : dtype;
+  }
 };
 
 // One rank, as a program sees it.

@@ -130,7 +130,7 @@ TEST_CASE("corrupt headers are errors that name file, field and value") {
   REQUIRE(contains(edited("conservative", "liberal"), "progress_model is \"liberal\""));
   REQUIRE(contains(edited("\"comm_op\":", "\"comm_ox\":"), "column 'comm_op' is missing"));
   REQUIRE(contains(edited("\"comm_op\":", "\"comm_dtype\":"), "the name 'comm_dtype' occurs twice"));
-  REQUIRE(contains(edited("\"dtype\":\"U16\"", "\"dtype\":\"F64\""), "dtype is \"F64\""));
+  REQUIRE(contains(edited("\"dtype\":\"U16\"", "\"dtype\":\"F63\""), "dtype is \"F63\""));
   REQUIRE(contains(edited("\"dtype\":\"I64\"", "\"dtype\":\"U64\""), "dtype is U64; accepted: I64"));
   REQUIRE(contains(edited("\"shape\":[", "\"shape\":[1,"), "accepted: one length"));
   REQUIRE(contains(edited("\"shape\":[", "\"shape\":[9"), "and data_offsets cover"));
