@@ -28,9 +28,10 @@ WITHIN_BACKEND = {
     "protocol": set(),
     "recorder": set(),
     "client": {"protocol"},
-    "coordinator": {"protocol"},
+    "coordinator": {"device", "protocol"},
+    "device": set(),
     "executor": {"coordinator"},
-    "c10d": {"client", "coordinator", "executor", "protocol", "recorder"},
+    "c10d": {"client", "coordinator", "device", "executor", "protocol", "recorder"},
 }
 TORCH_ALLOWED = ("backend/c10d/", "backend/executor/")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/")

@@ -29,7 +29,8 @@ constexpr auto kStoppedPeriod = milliseconds(500);
 Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
     : options_(std::move(options)),
       executor_(std::move(executor)),
-      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1), options_.schedule),
+      scheduler_(std::max(options_.world_size, 1), std::max(options_.slots, 1), options_.schedule,
+                 options_.device_of_rank),
       matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),
@@ -66,6 +67,7 @@ Result<void> Coordinator::Impl::run() {
   if (options_.world_size < 1 || options_.slots < 1)
     return Error{ErrorCode::kInvalidInput, fmt::format("{} ranks on {} slots; accepted: at least one of each",
                                                        options_.world_size, options_.slots)};
+  PRISM_RETURN_IF_ERROR(check_devices());
   // Two descriptors per rank; the soft limit is often 1024.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
@@ -80,6 +82,7 @@ Result<void> Coordinator::Impl::run() {
   results_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
   PRISM_RETURN_IF_ERROR(listen());
   started_ns_ = now_ns();
+  start_swapping();
   accept();
   join_timer_.expires_after(options_.join_timeout);
   join_timer_.async_wait([this](boost::system::error_code error) {
@@ -98,6 +101,7 @@ Result<void> Coordinator::Impl::run() {
     if (rank.connection) rank.connection->close();
   ended_ns_ = now_ns();
   executor_thread_.join();
+  stop_swapping();
   if (first_error_) return *first_error_;
   return {};
 }
@@ -185,6 +189,9 @@ std::string Coordinator::Impl::statistics_json() const {
   json["operations"] = operations_;
   json["staged_bytes_peak"] = memory_ ? memory_->control().staged_bytes_peak.load() : 0;
   json["spilled_bytes_peak"] = memory_ ? memory_->control().spilled_bytes_peak.load() : 0;
+  json["device_swaps"] = device_swaps_;
+  json["device_swap_s"] = static_cast<double>(device_swap_ns_) * 1e-9;
+  json["device_swapped_bytes"] = device_swapped_bytes_;
   json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
   return json.dump();
 }

@@ -11,19 +11,27 @@ constexpr std::int64_t kLongestPause = 5'000'000;  // ns
 
 }  // namespace
 
-Scheduler::Scheduler(int ranks, int slots, Schedule schedule)
+Scheduler::Scheduler(int ranks, int slots, Schedule schedule, std::span<const int> device_of_rank)
     : schedule_(schedule),
       ranks_(static_cast<std::size_t>(ranks)),
+      devices_(1),
       slot_(static_cast<std::size_t>(slots)),
       slots_(slots),
       peak_slots_(slots) {
-  for (int slot = 0; slot < slots; ++slot) free_.insert({0, slot});
+  for (std::size_t rank = 0; rank < device_of_rank.size() && rank < ranks_.size(); ++rank) {
+    ranks_[rank].device = device_of_rank[rank];
+    devices_.resize(std::max(devices_.size(), static_cast<std::size_t>(device_of_rank[rank]) + 1));
+  }
+  for (int slot = 0; slot < slots; ++slot) {
+    slot_[static_cast<std::size_t>(slot)].device = slot % static_cast<int>(devices_.size());
+    free_slot(slot);
+  }
 }
 
 void Scheduler::free_slot(int slot) {
   Slot& s = slot_[static_cast<std::size_t>(slot)];
   s.freed = s.last_holder < 0 ? 0 : ++frees_;
-  free_.insert({s.freed, slot});
+  devices_[static_cast<std::size_t>(s.device)].free.insert({s.freed, slot});
 }
 
 Scheduler::Key Scheduler::key(int rank) const {
@@ -40,7 +48,8 @@ void Scheduler::enqueue(int rank) {
     return;
   }
   if (r.order == kPolls) ++polling_ready_;
-  ready_.insert(key(rank));
+  ++ready_count_;
+  device_of(rank).ready.insert(key(rank));
 }
 
 void Scheduler::dequeue(int rank) {
@@ -50,7 +59,8 @@ void Scheduler::dequeue(int rank) {
     return;
   }
   if (r.order == kPolls) --polling_ready_;
-  ready_.erase(key(rank));
+  --ready_count_;
+  device_of(rank).ready.erase(key(rank));
 }
 
 void Scheduler::make_ready(int rank, bool whole) {
@@ -100,18 +110,29 @@ void Scheduler::yield(int rank, std::int64_t now_ns) {
 void Scheduler::urge(int rank, int delta) {
   Rank& r = at(rank);
   const bool queued = r.state == SlotState::kReady && r.order != kPolls;
-  if (queued) ready_.erase(key(rank));
+  if (queued) device_of(rank).ready.erase(key(rank));
   r.urgency += delta;
-  if (queued) ready_.insert(key(rank));
+  if (queued) device_of(rank).ready.insert(key(rank));
 }
 
-int Scheduler::next() const {
-  auto first = ready_.begin();
+int Scheduler::next(const Device& device) const {
+  auto first = device.ready.begin();
   if (schedule_ == Schedule::kRoundRobin && std::get<0>(*first) != kPolls) {
-    const auto after = ready_.lower_bound({kWhole, 0, last_granted_ + 1});
-    if (after != ready_.end() && std::get<0>(*after) != kPolls) first = after;
+    const auto after = device.ready.lower_bound({kWhole, 0, last_granted_ + 1});
+    if (after != device.ready.end() && std::get<0>(*after) != kPolls) first = after;
   }
   return std::get<2>(*first);
+}
+
+// -1: no device has both a free slot and somebody for it.
+int Scheduler::next() const {
+  int best = -1;
+  for (const Device& device : devices_) {
+    if (device.ready.empty() || device.free.empty()) continue;
+    const int rank = next(device);
+    if (best < 0 || key(rank) < key(best)) best = rank;
+  }
+  return best;
 }
 
 int Scheduler::grant(std::int64_t now_ns) {
@@ -121,8 +142,8 @@ int Scheduler::grant(std::int64_t now_ns) {
     at(rank).pause_end = 0;
     enqueue(rank);
   }
-  if (ready_.empty() || free_.empty()) return -1;
   const int rank = next();
+  if (rank < 0) return -1;
   last_granted_ = rank;
   Rank& r = at(rank);
   dequeue(rank);
@@ -130,12 +151,13 @@ int Scheduler::grant(std::int64_t now_ns) {
   r.granted_ns = now_ns;
   // The slot that it had last, if it is free and nobody else had it since: nothing to switch there.
   const auto slot = [&](int index) -> Slot& { return slot_[static_cast<std::size_t>(index)]; };
-  if (r.slot < 0 || slot(r.slot).last_holder != rank || free_.count({slot(r.slot).freed, r.slot}) == 0) {
-    r.slot = free_.begin()->second;
+  auto& free = device_of(rank).free;
+  if (r.slot < 0 || slot(r.slot).last_holder != rank || free.count({slot(r.slot).freed, r.slot}) == 0) {
+    r.slot = free.begin()->second;
     if (slot(r.slot).last_holder >= 0) ++switches_;
     slot(r.slot).last_holder = rank;
   }
-  free_.erase({slot(r.slot).freed, r.slot});
+  free.erase({slot(r.slot).freed, r.slot});
   holders_.insert(rank);
   ++running_;
   ++grants_;
@@ -152,9 +174,19 @@ std::vector<int> Scheduler::holders_since(std::int64_t since_ns) const {
 void Scheduler::excuse(int rank) {
   Rank& r = at(rank);
   r.excused = true;
-  slot_.emplace_back();
+  slot_.emplace_back().device = r.device;
   free_slot(static_cast<int>(slot_.size()) - 1);
   peak_slots_ = std::max(peak_slots_, ++slots_);
+}
+
+void Scheduler::latest_first(std::vector<int>& ranks) const {
+  const auto when = [&](int rank) {
+    const Rank& r = at(rank);
+    if (r.state == SlotState::kRunning) return std::tuple(0, Key{}, rank);
+    if (r.state == SlotState::kReady) return std::tuple(1, key(rank), rank);
+    return std::tuple(2, Key{}, rank);
+  };
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return when(a) > when(b); });
 }
 
 }  // namespace prism

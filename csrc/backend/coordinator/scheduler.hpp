@@ -1,10 +1,12 @@
 // Who runs: hands M slots to N ranks. Pure bookkeeping, O(log N) per call. Loop thread only.
 // Order by need: ranks for whose arrival others wait; then ranks all of whose awaited operations are complete; then
 // those with some complete; last, in turn, those that only poll. Lowest rank first within each. Round-robin, the
-// yardstick: the next rank by number that can run.
+// yardstick: the next rank by number that can run. Where ranks are bound to devices, each slot is of one of them, and
+// the order is within the ranks of a device.
 #pragma once
 #include <cstdint>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -16,7 +18,8 @@ enum class Schedule : std::uint8_t { kByNeed, kRoundRobin };
 
 class Scheduler {
  public:
-  Scheduler(int ranks, int slots, Schedule schedule = Schedule::kByNeed);
+  // `device_of_rank`: empty where ranks are bound to none; slot s is of device s % devices.
+  Scheduler(int ranks, int slots, Schedule schedule = Schedule::kByNeed, std::span<const int> device_of_rank = {});
 
   SlotState state(int rank) const { return at(rank).state; }
   bool polls(int rank) const { return at(rank).state == SlotState::kReady && at(rank).order == kPolls; }
@@ -30,15 +33,20 @@ class Scheduler {
   void urge(int rank, int delta);
   // Gives a free slot to the next rank and returns it; -1 when there is none of either.
   int grant(std::int64_t now_ns);
-  bool has_free_slot() const { return !free_.empty(); }
+  bool has_free_slot(int rank) const { return !device_of(rank).free.empty(); }
   // Ranks that have held a slot since before `since_ns`.
   std::vector<int> holders_since(std::int64_t since_ns) const;
   bool excused(int rank) const { return at(rank).excused; }
   // The holder spins: somebody else may run beside it until it gives its slot back.
   void excuse(int rank);
+  // Its slot was not usable before now.
+  void restart_tenure(int rank, std::int64_t now_ns) { at(rank).granted_ns = now_ns; }
+  // Orders ranks by when they are to run: holders, those that are ready in their order, then those that wait for
+  // something, which will be ready together, lowest rank first.
+  void latest_first(std::vector<int>& ranks) const;
 
   int running() const { return running_; }
-  int waiting() const { return static_cast<int>(ready_.size()) - polling_ready_; }  // for a slot, pollers not counted
+  int waiting() const { return ready_count_ - polling_ready_; }  // for a slot, pollers not counted
   int polling() const { return polling_ready_ + static_cast<int>(paused_.size()); }
   // When the first paused poller may run; -1: there is none.
   std::int64_t next_pause_end() const { return paused_.empty() ? -1 : paused_.begin()->first; }
@@ -56,13 +64,22 @@ class Scheduler {
     int vain_polls = 0;
     int urgency = 0;
     int slot = -1;  // held, or held last
+    int device = 0;
     bool excused = false;
     std::int64_t granted_ns = 0;
   };
   using Key = std::tuple<int, std::uint64_t, int>;
   const Rank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  struct Device {
+    std::set<Key> ready;
+    std::set<std::pair<std::uint64_t, int>>
+        free;  // (freed, slot): longest free first, so that its holder's state stays
+  };
+  const Device& device_of(int rank) const { return devices_[static_cast<std::size_t>(at(rank).device)]; }
+  Device& device_of(int rank) { return devices_[static_cast<std::size_t>(at(rank).device)]; }
   Key key(int rank) const;
+  int next(const Device& device) const;
   int next() const;
   void enqueue(int rank);
   void dequeue(int rank);
@@ -72,16 +89,16 @@ class Scheduler {
   const Schedule schedule_;
   int last_granted_ = -1;
   std::vector<Rank> ranks_;
-  std::set<Key> ready_;
+  std::vector<Device> devices_;
   std::set<std::pair<std::int64_t, int>> paused_;  // pollers that are not to run before that time
   std::set<int> holders_;
   struct Slot {
     int last_holder = -1;
+    int device = 0;
     std::uint64_t freed = 0;  // counts up
   };
   std::vector<Slot> slot_;
-  std::set<std::pair<std::uint64_t, int>> free_;  // (freed, slot): longest free first, so that its holder's state stays
-  int slots_, running_ = 0, polling_ready_ = 0, peak_slots_;
+  int slots_, running_ = 0, ready_count_ = 0, polling_ready_ = 0, peak_slots_;
   std::uint64_t turns_ = 0, frees_ = 0, grants_ = 0, switches_ = 0;
 };
 
