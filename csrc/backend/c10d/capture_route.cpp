@@ -143,6 +143,7 @@ class CaptureRoute : public Route {
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
+    if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
     if (is_short(timeout)) operation.timeout = timeout;

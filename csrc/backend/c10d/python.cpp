@@ -14,6 +14,8 @@
 #include "backend/c10d/tensors.hpp"
 #include "backend/client/heap.hpp"
 #include "backend/coordinator/coordinator.hpp"
+#include "backend/device/cuda_device_swap.hpp"
+#include "backend/device/fake_device_swap.hpp"
 #include "backend/executor/aten_executor.hpp"
 #include "core/deadline.hpp"
 #include "python_errors.hpp"
@@ -91,7 +93,9 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 
 std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_size, int slots,
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
-                                              bool must_spill, const std::string& schedule) {
+                                              bool must_spill, const std::string& schedule,
+                                              std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
+                                              bool swap_always) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -102,7 +106,20 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.memory_budget_bytes = memory_budget_bytes;
   options.spill_directory = std::move(spill_directory);
   options.must_spill = must_spill;
+  options.device_of_rank = std::move(device_of_rank);
+  if (device_swap) options.swap_mode = swap_always ? SwapMode::kAlways : SwapMode::kAuto;
+  options.device_swap = std::move(device_swap);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
+}
+
+// The driver, or a test's script in its place; an OSError says why it cannot swap.
+std::shared_ptr<DeviceSwap> make_device_swap(const std::string& fake, int devices) {
+  auto swap = fake.empty() ? make_cuda_device_swap() : value_or_throw(FakeDeviceSwap::from_file(fake));
+  value_or_throw(without_gil([&] { return swap->viable(); }));
+  if (swap->devices() < devices)
+    throw_python_error({ErrorCode::kIo, "the driver has " + std::to_string(swap->devices()) + " devices, and " +
+                                            std::to_string(devices) + " are to be used"});
+  return swap;
 }
 
 void run_coordinator(Coordinator& coordinator) {
@@ -166,10 +183,31 @@ PYBIND11_MODULE(_c10d, module) {
                                                                       "The coordinator's store, under capture.")
       .def(py::init([] { return c10::make_intrusive<PrismStore>(); }));
 
+  py::class_<DeviceSwap, std::shared_ptr<DeviceSwap>>(module, "DeviceSwap", "See csrc/backend/device.")
+      .def("devices", &DeviceSwap::devices, NoGil())
+      .def(
+          "memory",
+          [](DeviceSwap& self, int device) -> std::optional<std::pair<std::uint64_t, std::uint64_t>> {
+            const auto memory = self.memory(device);
+            return memory ? std::optional(std::pair(memory->total, memory->free)) : std::nullopt;
+          },
+          py::arg("device"), NoGil(), "(total, free) bytes, or None.")
+      .def(
+          "swap_out",
+          [](DeviceSwap& self, int pid) { value_or_throw(without_gil([&] { return self.swap_out(pid); })); },
+          py::arg("pid"))
+      .def(
+          "swap_in", [](DeviceSwap& self, int pid) { value_or_throw(without_gil([&] { return self.swap_in(pid); })); },
+          py::arg("pid"));
+  module.def("device_swap", &make_device_swap, py::arg("fake"), py::arg("devices"));
+  module.def("note_device_use", &session_note_device_use,
+             "This process has state on an accelerator from now on, which the coordinator may swap out.");
+
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
-           py::arg("schedule") = "need")
+           py::arg("schedule") = "need", py::arg("device_of_rank") = std::vector<int>(),
+           py::arg("device_swap") = nullptr, py::arg("swap_always") = false)
       .def("run", &run_coordinator, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -30,16 +30,15 @@ Result<void> Coordinator::Impl::check_devices() const {
                                                        devices.size(), options_.world_size)};
   for (const int device : devices)
     if (device < 0 || device >= options_.slots)
-      return Error{ErrorCode::kInvalidInput,
-                   fmt::format("a rank is bound to device {}; accepted with {} slots: below that", device,
-                               options_.slots)};
+      return Error{
+          ErrorCode::kInvalidInput,
+          fmt::format("a rank is bound to device {}; accepted with {} slots: below that", device, options_.slots)};
   return {};
 }
 
 void Coordinator::Impl::start_swapping() {
   if (options_.swap_mode == SwapMode::kNever || !options_.device_swap || options_.device_of_rank.empty()) return;
-  const int devices =
-      *std::max_element(options_.device_of_rank.begin(), options_.device_of_rank.end()) + 1;
+  const int devices = *std::max_element(options_.device_of_rank.begin(), options_.device_of_rank.end()) + 1;
   residency_.emplace(options_.swap_mode, options_.device_of_rank, devices);
   for (int device = 0; device < devices; ++device) {
     admissions_.push_back(std::make_unique<Admissions>(io_, options_.device_swap, device));
@@ -54,8 +53,7 @@ void Coordinator::Impl::stop_swapping() {
 
 bool Coordinator::Impl::is_swapping() const {
   return std::any_of(admissions_.begin(), admissions_.end(), [](const auto& device) {
-    return !device->queue.empty() &&
-           (device->waits_since_ns == 0 || now_ns() - device->waits_since_ns < kLongestWait);
+    return !device->queue.empty() && (device->waits_since_ns == 0 || now_ns() - device->waits_since_ns < kLongestWait);
   });
 }
 
@@ -92,8 +90,8 @@ void Coordinator::Impl::admit_from_loop(int index) {
           !at(other).died && scheduler_.state(other) != SlotState::kRunning)
         victims.push_back(other);
     scheduler_.latest_first(victims);
-    const auto step = at(rank).finished || at(rank).died ? Residency::Step{Kind::kRun, rank}
-                                                          : residency_->next(rank, victims);
+    const auto step =
+        at(rank).finished || at(rank).died ? Residency::Step{Kind::kRun, rank} : residency_->next(rank, victims);
     const bool waits = step.kind == Kind::kWait || step.kind == Kind::kNoRoom;
     device.waits_since_ns = !waits ? 0 : device.waits_since_ns == 0 ? now_ns() : device.waits_since_ns;
     switch (step.kind) {
@@ -123,9 +121,10 @@ void Coordinator::Impl::admit_from_loop(int index) {
     if (step.kind == Kind::kSwapOut) {
       if (available_memory_bytes() < residency_->bytes(step.rank) + kSpareHostBytes)
         return fail_from_loop(
-            {ErrorCode::kIo, fmt::format("device swap: the {} bytes that rank {} has on device {} do not fit the host's "
-                                         "memory, of which {} bytes are available",
-                                         residency_->bytes(step.rank), step.rank, index, available_memory_bytes())});
+            {ErrorCode::kIo,
+             fmt::format("device swap: the {} bytes that rank {} has on device {} do not fit the host's "
+                         "memory, of which {} bytes are available",
+                         residency_->bytes(step.rank), step.rank, index, available_memory_bytes())});
       send(step.rank, wire::Swap{false});
       action = SwapThread::Action::kSwapOut;
     } else if (step.kind == Kind::kSwapIn) {
@@ -163,9 +162,9 @@ void Coordinator::Impl::swap_done_from_loop(int index, Residency::Step step, con
   } else if (out && outcome.status.error().code == ErrorCode::kTimeout) {
     residency_->is_busy(step.rank);
   } else {
-    return fail_from_loop({ErrorCode::kIo, fmt::format("device swap: rank {} could not be swapped {} device {}: {}",
-                                                       step.rank, out ? "out of" : "into", index,
-                                                       outcome.status.error().message)});
+    return fail_from_loop(
+        {ErrorCode::kIo, fmt::format("device swap: rank {} could not be swapped {} device {}: {}", step.rank,
+                                     out ? "out of" : "into", index, outcome.status.error().message)});
   }
   admit_from_loop(index);
 }

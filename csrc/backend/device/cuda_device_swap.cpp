@@ -59,9 +59,8 @@ class CudaDeviceSwap : public DeviceSwap {
     lock.timeout_ms = kLockTimeoutMs;
     const int locked = driver_.process_lock(pid, &lock);
     if (locked == cuda::kNotReady)
-      return Error{ErrorCode::kTimeout,
-                   fmt::format("process {} has work on its device that did not end within {} s", pid,
-                               kLockTimeoutMs / 1000)};
+      return Error{ErrorCode::kTimeout, fmt::format("process {} has work on its device that did not end within {} s",
+                                                    pid, kLockTimeoutMs / 1000)};
     PRISM_RETURN_IF_ERROR(check(locked, "cuCheckpointProcessLock", pid));
     auto done = check(driver_.process_checkpoint(pid, nullptr), "cuCheckpointProcessCheckpoint", pid);
     if (!done) driver_.process_unlock(pid, nullptr);  // so that it can at least say where it was

@@ -36,8 +36,8 @@ Result<std::shared_ptr<FakeDeviceSwap>> FakeDeviceSwap::from_file(const std::str
     options.folder = json.value("folder", "");
     options.log = json.value("log", "");
     for (const auto& event : json.value("events", nlohmann::json::array()))
-      options.events.push_back({event.value("call", ""), event.value("nth", 1), event.value("error", ""),
-                                event.value("busy", false)});
+      options.events.push_back(
+          {event.value("call", ""), event.value("nth", 1), event.value("error", ""), event.value("busy", false)});
   } catch (const nlohmann::json::exception& wrong) {
     return Error{ErrorCode::kInvalidInput, fmt::format("fake device '{}': {}", path, wrong.what())};
   }

@@ -16,8 +16,8 @@ namespace prism {
 class FakeDeviceSwap : public DeviceSwap {
  public:
   struct Event {
-    std::string call;  // swap_out, swap_in
-    int nth = 0;       // from 1, per call
+    std::string call;   // swap_out, swap_in
+    int nth = 0;        // from 1, per call
     std::string error;  // empty: it hangs
     bool busy = false;  // the error is a timeout
   };

@@ -109,10 +109,11 @@ void Residency::swapped_in(int rank, std::optional<DeviceMemory> after) {
 std::string Residency::describe_lack(int rank) const {
   const Device& d = device(at(rank).device);
   const auto gib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1u << 30); };
-  return fmt::format("the {:.2f} GiB that rank {} had on device {} do not fit back: {:.2f} GiB of {:.2f} are free, and no "
-                     "other rank holds any that could be swapped out",
-                     gib(at(rank).bytes), rank, at(rank).device, gib(d.memory ? d.memory->free : 0),
-                     gib(d.memory ? d.memory->total : 0));
+  return fmt::format(
+      "the {:.2f} GiB that rank {} had on device {} do not fit back: {:.2f} GiB of {:.2f} are free, and no "
+      "other rank holds any that could be swapped out",
+      gib(at(rank).bytes), rank, at(rank).device, gib(d.memory ? d.memory->free : 0),
+      gib(d.memory ? d.memory->total : 0));
 }
 
 }  // namespace prism

@@ -1,6 +1,6 @@
 // Which ranks' state is on their device, and what has to happen before a rank may run: the policy of device swapping,
-// without any I/O. Whoever owns it (the coordinator's loop) asks next() and reports what has been done, until the answer
-// is kRun.
+// without any I/O. Whoever owns it (the coordinator's loop) asks next() and reports what has been done, until the
+// answer is kRun.
 //
 // Automatic: a rank that has lost its slot stays on the device until room is needed. A rank needs what it held last, or
 // the most that any rank of the device held (ranks of a job are alike, and one that has not allocated yet will), and a

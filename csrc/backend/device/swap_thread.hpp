@@ -1,5 +1,5 @@
-// Swaps and measurements of one device, one after the other on a thread of their own: each takes up to seconds. Owned by
-// the coordinator's loop, which calls run() and stop().
+// Swaps and measurements of one device, one after the other on a thread of their own: each takes up to seconds. Owned
+// by the coordinator's loop, which calls run() and stop().
 #pragma once
 #include <cstdint>
 #include <functional>

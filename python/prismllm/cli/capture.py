@@ -34,7 +34,14 @@ class MemorySize(click.ParamType):
                context_settings=PROGRAM_LAST,
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
 @program_options
-@click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
+@click.option("--slots", type=click.IntRange(1), metavar="M",
+              help="Ranks that compute at a time  [default: visible accelerators, or else cores]")  # fmt: skip
+@click.option("--device-swap", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
+              help="Move ranks' accelerator memory to the host while others compute: where it does not hold all of "
+              "them, or each time")  # fmt: skip
+@click.option(
+    "--fake-device", type=click.Path(exists=True, dir_okay=False), hidden=True
+)  # for tests, see FakeDeviceSwap
 @click.option("--schedule", type=click.Choice(["need", "round-robin"]), default="need", hidden=True)  # to compare with
 @click.option(
     "--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]"
@@ -42,12 +49,27 @@ class MemorySize(click.ParamType):
 @click.option("--spill-dir", type=click.Path(exists=True, file_okay=False, writable=True),
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
 @common_options
-def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            schedule: str, memory_budget: int, spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
+def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None,
+            slots: int | None, device_swap: str, fake_device: str | None, schedule: str, memory_budget: int,
+            spill_dir: str | None, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
-    slots = min(slots or os.cpu_count() or 1, world_size)
+    from prismllm.launch import devices as accelerators
+
+    devices = accelerators.fake_devices(fake_device) if fake_device else accelerators.visible_devices()
+    slots = min(slots or devices or os.cpu_count() or 1, world_size)
+    if devices:
+        if ranks_per_node and ranks_per_node > min(devices, slots):
+            raise click.UsageError(
+                f"--nproc-per-node {ranks_per_node}: with accelerators LOCAL_RANK chooses a device, and there "
+                f"are {devices} for {counted(slots, 'slot')}; accepted: 1 to {min(devices, slots)} "
+                "(a program that uses none: CUDA_VISIBLE_DEVICES= in the environment)"
+            )
+        ranks_per_node = ranks_per_node or accelerators.ranks_per_node(world_size, devices, slots)
+        devices = min(devices, ranks_per_node)
+    elif device_swap == "always":
+        raise click.UsageError("--device-swap always: no accelerator is visible; accepted: auto, never")
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
@@ -63,18 +85,23 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
+            "device_swaps": result.statistics["device_swaps"],
+            "device_swap_s": result.statistics["device_swap_s"],
             "trace": trace,
             "notes": result.notes,
         }
 
     summary = run_program(output, log_dir, trace, merge, route="capture", world_size=world_size, program=program,
-                          ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
+                          ranks_per_node=ranks_per_node or world_size, slots=slots, schedule=schedule,
+                          devices=devices, device_swap=device_swap,
+                          fake_device=os.path.abspath(fake_device) if fake_device else "",
                           memory_budget_bytes=memory_budget,
                           spill_dir=os.path.abspath(spill_dir) if spill_dir else "")  # fmt: skip
     notes = summary.pop("notes")
     staged, spilled = (size(summary[f"{what}_bytes_peak"]) for what in ("staged", "spilled"))
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
     output.result(summary)
+    swaps = f"{summary['device_swaps']} in {duration(summary['device_swap_s'])}"
     output.table(
         f"captured {program.name}",
         [
@@ -83,6 +110,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
             ("tensors", f"up to {staged} in flight{on_disk}"),
+            *([("device swaps", swaps)] if summary["device_swaps"] else []),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],

@@ -14,6 +14,15 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
     from prismllm import _c10d
 
     status = RunFolder(options.run_dir).coordinator_status
+    swap, note = None, ""
+    if options.devices and options.device_swap != "never":
+        try:
+            swap = _c10d.device_swap(options.fake_device, options.devices)
+        except OSError as reason:
+            note = f"device swap is not viable: {reason}"
+        if note and options.device_swap == "always":
+            write_status(status, error=f"--device-swap always: {note}", exit_code=2, time_ns=time.monotonic_ns())
+            return 1
     coordinator = _c10d.Coordinator(
         address=address,
         world_size=options.world_size,
@@ -22,8 +31,13 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         spill_directory=os.fsencode(options.spill_dir or options.run_dir),
         must_spill=bool(options.spill_dir),
         schedule=options.schedule,
+        device_of_rank=[rank % options.ranks_per_node for rank in range(options.world_size)] if options.devices else [],
+        device_swap=swap,
+        swap_always=options.device_swap == "always",
     )
     ended: dict = {"error": None}
+    if note and options.world_size > options.devices:  # else nobody shares
+        ended["notes"] = [f"{note}; a device's memory had to hold all of its ranks"]
     try:
         coordinator.run()
     except RuntimeError as failure:

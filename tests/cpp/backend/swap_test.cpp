@@ -74,7 +74,8 @@ void train(Rank& self, const Device& device, int bytes) {
 }
 
 JobResult train_on(Device& device, SwapMode mode = SwapMode::kAuto, int bytes = kBytes) {
-  return run_processes(kRanks, 1, [&](Rank& self) { train(self, device, bytes); }, device.adjust(mode));
+  return run_processes(
+      kRanks, 1, [&](Rank& self) { train(self, device, bytes); }, device.adjust(mode));
 }
 
 std::int64_t swaps_of(const JobResult& job) { return nlohmann::json::parse(job.statistics)["device_swaps"]; }
