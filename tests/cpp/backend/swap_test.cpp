@@ -3,10 +3,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 
 #include "backend/device/fake_device_swap.hpp"
 #include "backend/harness.hpp"
@@ -48,8 +51,8 @@ struct Device {
     std::ofstream(folder + "/" + std::to_string(getpid())) << "0 " << bytes;
     self.client().note_device_use();
   }
-  // In a rank that holds its slot: everybody's moves so far, as the log has them.
-  void expect_on_device() const {
+  // In a rank: whether its state is, or is on its way to be, on the host.
+  bool is_out() const {
     bool out = false;
     std::ifstream log(folder + "/log");
     for (std::string line; std::getline(log, line);) {
@@ -58,7 +61,24 @@ struct Device {
       const bool refused = move.value("error", "") != "";
       out = (move["call"] == "swap_out" && !refused) || !move.contains("end_ns");
     }
-    expect(!out, "a rank computes while its device state is on the host");
+    return out;
+  }
+  void expect_on_device() const { expect(!is_out(), "a rank computes while its device state is on the host"); }
+  // In a rank: a call to the driver, which holds its caller while the state is on the host.
+  void call_driver() const {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool back = false;
+    std::thread driver([&] {
+      while (is_out()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex);
+      back = true;
+      changed.notify_all();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return back; });
+    lock.unlock();
+    driver.join();
   }
 };
 
@@ -146,4 +166,20 @@ TEST_CASE("a rank's death ends the run although its swap hangs in the driver", "
       });
   REQUIRE(error_of(job).code == ErrorCode::kPeerFailed);
   REQUIRE_THAT(error_of(job).message, ContainsSubstring("died"));
+}
+
+TEST_CASE("a rank that wakes from a sleep of its own and needs its device gets it back", "[processes]") {
+  Device device;
+  const auto job = run_processes(
+      2, 1,
+      [&](Rank& self) {
+        device.allocate(self, 60);
+        if (self.rank() == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));  // loads data; rank 1 has the device meanwhile
+          device.call_driver();
+        }
+        self.barrier();
+      },
+      device.adjust());
+  require_ok(job);
 }
