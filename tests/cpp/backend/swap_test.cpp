@@ -182,4 +182,5 @@ TEST_CASE("a rank that wakes from a sleep of its own and needs its device gets i
       },
       device.adjust());
   require_ok(job);
+  REQUIRE(swaps_of(job) >= 1);
 }
