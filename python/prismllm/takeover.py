@@ -7,6 +7,7 @@ entry point does it."""
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
@@ -98,6 +99,7 @@ def start_rank(program: list[str] | None = None) -> None:
         address = os.environ.get("PRISM_COORDINATOR")
         if not address:
             raise ValueError("PRISM_COORDINATOR is not set; under capture it names the coordinator's socket")
+        _watch_device_use()
         _c10d.connect(address, rank, world_size)
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
@@ -157,6 +159,16 @@ def check_may_create_group() -> bool:
         "that starts its ranks itself (mp.spawn, subprocess) cannot be captured: give prism the part that one rank "
         "runs, as one would give it to torchrun."
     )
+
+
+def _watch_device_use() -> None:
+    """The coordinator swaps processes that have state on a device, and no others."""
+    import torch
+
+    from prismllm import _c10d
+
+    with contextlib.suppress(Exception):  # what torch does when CUDA is initialised is not its public interface
+        torch.cuda._lazy_call(_c10d.note_device_use)
 
 
 def _forget() -> None:

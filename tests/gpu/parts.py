@@ -1,12 +1,14 @@
 """The parts of tests/gpu/run.sh that look at results; each prints JSON lines as the benchmarks do (bench/run.py)."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ROOM = 0.16  # of the device, for ranks that hold 0.04 of it each; a sixteenth is kept free
 
 
 def figure(name: str, value: float, unit: str, **more) -> None:
@@ -65,6 +67,61 @@ def spans(device: str, folder: Path) -> None:
     )
 
 
+def capture_shared(device: str, folder: Path, name: str, part: float, ranks: int, filled: float = 0.0):
+    """(the program's RESULT, the capture's summary) of ranks that share one device, `filled` of which is not theirs."""
+    options: list[str] = []
+    arguments = ["--device", device, "--part", str(part)]
+    if device == "cpu":
+        memory = folder / f"{name}-device"
+        memory.mkdir(exist_ok=True)
+        script = folder / f"{name}-device.json"
+        script.write_text(json.dumps({"capacity_bytes": 1 << 20, "folder": str(memory)}))
+        (memory / str(os.getpid())).write_text(f"0 {int(filled * (1 << 20))}")
+        options += ["--fake-device", str(script)]
+        arguments += ["--fake", str(script)]
+    command = [sys.executable, "-m", "prismllm", "capture", "-n", str(ranks), "--slots", "1", *options,
+               "-o", str(folder / f"{name}.prism"), "--json", str(folder / f"{name}.json"),
+               str(HERE / "shared_gpu.py"), *arguments]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    result = next((line.partition("RESULT ")[2] for line in done.stdout.splitlines() if "RESULT " in line), None)
+    if done.returncode or result is None:
+        sys.exit(f"capture exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    result = json.loads(result)
+    difference = abs(result["parameters"] / result["expected"] - 1)
+    figure(f"{ranks} ranks against one process, parameters", difference, "", limit=1e-4)
+    return result, json.loads((folder / f"{name}.json").read_text())
+
+
+def capture(device: str, folder: Path) -> None:
+    """Four ranks that ask for nccl on one device, which holds them all."""
+    _, summary = capture_shared(device, folder, "capture", 0.05, 4)
+    figure("swaps where everything fits", summary["device_swaps"], "", limit=0)
+    figure("four ranks on one device", summary["wall_s"], "s")
+
+
+def swap(device: str, folder: Path) -> None:
+    """Three ranks of which the device has room for one or two. Most of it is taken by this process, so that what moves
+    is small against the host's memory and the time there is."""
+    import torch
+
+    from prismllm import _c10d
+
+    if device == "cuda":
+        _c10d.device_swap("", 1)  # raises with the reason where the driver cannot
+        free, total = torch.cuda.mem_get_info()
+        filler = torch.empty(max(0, free - int(ROOM * total)), dtype=torch.uint8, device="cuda")
+        figure("taken by others", filler.nbytes / total, "")
+    result, summary = capture_shared(device, folder, "swap", 0.04, 3, filled=1 - ROOM)
+    if summary["device_swaps"] < 1:
+        sys.exit(f"nothing was swapped: {summary}")
+    figure("swaps out", summary["device_swaps"], "")
+    figure("a swap out and back", summary["device_swap_s"] / summary["device_swaps"], "s")
+    if device == "cuda":
+        moved = 2 * result["held_bytes"] * summary["device_swaps"]
+        figure("both ways together", moved / summary["device_swap_s"] / 1e9, "GB/s")
+
+
 if __name__ == "__main__":
     part, device, folder = sys.argv[1:]
-    {"record": record, "spans": spans}[part](device, Path(folder))
+    parts = {"record": record, "spans": spans, "capture": capture, "swap": swap}
+    parts[part](device, Path(folder))

@@ -43,11 +43,13 @@ install() {
 export -f install
 export python wheels site out
 
-part build 240 bash -c install
-part record 80 "$python" tests/gpu/parts.py record $device "$out"
+part build 180 bash -c install
+part record 50 "$python" tests/gpu/parts.py record $device "$out"
 part spans 30 "$python" tests/gpu/parts.py spans $device "$out"
+part capture 50 "$python" tests/gpu/parts.py capture $device "$out"
+part swap 110 "$python" tests/gpu/parts.py swap $device "$out"
 if [[ $device == cuda ]]; then
-  part overhead 90 "$python" bench/bench_recording.py --device cuda --ranks 1 --pairs 100 --timeout 80
+  part overhead 50 "$python" bench/bench_recording.py --device cuda --ranks 1 --pairs 50 --timeout 45
 else
   part overhead 60 "$python" bench/bench_recording.py --ranks 2 --pairs 3 --steps 2 --timeout 50
 fi

@@ -234,7 +234,7 @@ def test_record_says_what_the_contract_promises(traces):
 
 def test_capture_says_what_the_contract_promises(traces):
     summary = traces[1]["one"]
-    more = {"printed", "staged_bytes_peak", "spilled_bytes_peak"}
+    more = {"printed", "staged_bytes_peak", "spilled_bytes_peak", "device_swaps", "device_swap_s"}
     assert summary.keys() - more == set(CAPTURE_KEYS.split())
     # Two ranks' gradients at least, of a job that needs no disk.
     assert summary["staged_bytes_peak"] > 1 << 10 and summary["spilled_bytes_peak"] == 0
@@ -378,7 +378,7 @@ def test_doctor_finds_this_machine_able(run_prism):
     done = run_prism("doctor", "-n", 4, "--json", "-")
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
     assert all(check["ok"] for check in checks.values()), checks
-    assert checks.keys() >= {"python", "torch", "modules", "memfd", "memory", "open files"}
+    assert checks.keys() >= {"python", "torch", "modules", "memfd", "memory", "open files", "device swap"}
 
 
 def test_doctor_says_no_where_memory_is_too_small(run_prism):

@@ -29,10 +29,11 @@ WITHIN_BACKEND = {
     "protocol": set(),
     "recorder": set(),
     "client": {"protocol"},
-    "coordinator": {"protocol"},
+    "coordinator": {"device", "protocol"},
+    "device": set(),
     "relay": {"coordinator", "protocol"},
     "executor": {"coordinator"},
-    "c10d": {"client", "coordinator", "executor", "protocol", "recorder", "relay"},
+    "c10d": {"client", "coordinator", "device", "executor", "protocol", "recorder", "relay"},
 }
 TORCH_ALLOWED = ("backend/c10d/", "backend/executor/")
 TORCH_HEADERS = ("torch/", "ATen/", "c10/", "caffe2/")

@@ -293,7 +293,11 @@ WorkPtr PrismBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::Al
 
 WorkPtr PrismBackend::barrier(const c10d::BarrierOptions& options) {
   return run(
-      Op::kBarrier, OpType::BARRIER, [&](Call& call) { copy_common(call, options); },
+      Op::kBarrier, OpType::BARRIER,
+      [&](Call& call) {
+        copy_common(call, options);
+        call.device = options.device;
+      },
       [&](Backend& inner) { return inner.barrier(options); });
 }
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct Call {
   const std::vector<std::int64_t>* output_splits = nullptr;
   c10d::ReduceOp reduce_op;
   int root = -1, peer = -1, tag = 0;  // group ranks
+  std::optional<at::Device> device;   // barrier: whose queued work comes before it
   std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
   bool async = true;
 };

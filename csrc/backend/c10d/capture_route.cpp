@@ -156,6 +156,7 @@ class CaptureRoute : public Route {
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
+    if (call.device && session_uses_device()) synchronize_device(*call.device);
     operation.seq = number;
     if (!is_point_to_point(call.op)) ++sequence_;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;

@@ -83,7 +83,10 @@ class BatchWork : public c10d::Work {
       for (auto& tensor : work->result()) results.push_back(tensor);
     return results;
   }
-  void synchronize() override {}
+  void synchronize() override {
+    for (const auto& work : works_) work->synchronize();
+  }
+  void blockCurrentStream() override { wait(kNoTimeout); }
   c10::intrusive_ptr<Future> getFuture() override {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
@@ -187,6 +190,11 @@ bool CaptureWork::isSuccess() const { return done_ && !exception(); }
 std::exception_ptr CaptureWork::exception() const {
   const std::lock_guard lock(mutex_);
   return exception_;
+}
+
+// Where others would put a wait into the current stream, the host waits: then the outcome is there for any stream.
+void CaptureWork::synchronize() {
+  if (!devices_of(results_).empty()) wait(kNoTimeout);
 }
 
 void CaptureWork::blockCurrentStream() { wait(kNoTimeout); }

@@ -14,6 +14,8 @@
 #include "backend/c10d/tensors.hpp"
 #include "backend/client/heap.hpp"
 #include "backend/coordinator/coordinator.hpp"
+#include "backend/device/cuda_device_swap.hpp"
+#include "backend/device/fake_device_swap.hpp"
 #include "backend/executor/aten_executor.hpp"
 #include "backend/relay/relay.hpp"
 #include "core/deadline.hpp"
@@ -101,7 +103,9 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::uint64_t memory_budget_bytes, std::string spill_directory,
                                               bool must_spill, const std::string& schedule, std::string data_directory,
                                               std::optional<std::vector<std::int32_t>> data_for_ranks,
-                                              const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s) {
+                                              const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
+                                              std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
+                                              bool swap_always) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -112,6 +116,9 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.memory_budget_bytes = memory_budget_bytes;
   options.spill_directory = std::move(spill_directory);
   options.must_spill = must_spill;
+  options.device_of_rank = std::move(device_of_rank);
+  if (device_swap) options.swap_mode = swap_always ? SwapMode::kAlways : SwapMode::kAuto;
+  options.device_swap = std::move(device_swap);
   for (const auto& [name, ranks, host_slots, proof, our_proof] : hosts)
     options.hosts.push_back({name, ranks, host_slots, proof, our_proof});
   options.link_fd = link_fd;
@@ -138,6 +145,16 @@ std::unique_ptr<Relay> make_relay(std::string address, int link_fd, int host, in
   options.must_spill = must_spill;
   options.host_timeout = seconds(host_timeout_s);
   return std::make_unique<Relay>(std::move(options));
+}
+
+// The driver, or a test's script in its place; an OSError says why it cannot swap.
+std::shared_ptr<DeviceSwap> make_device_swap(const std::string& fake, int devices) {
+  auto swap = fake.empty() ? make_cuda_device_swap() : value_or_throw(FakeDeviceSwap::from_file(fake));
+  value_or_throw(without_gil([&] { return swap->viable(); }));
+  if (swap->devices() < devices)
+    throw_python_error({ErrorCode::kIo, "the driver has " + std::to_string(swap->devices()) + " devices, and " +
+                                            std::to_string(devices) + " are to be used"});
+  return swap;
 }
 
 template <typename Server>
@@ -202,11 +219,33 @@ PYBIND11_MODULE(_c10d, module) {
                                                                       "The coordinator's store, under capture.")
       .def(py::init([] { return c10::make_intrusive<PrismStore>(); }));
 
+  py::class_<DeviceSwap, std::shared_ptr<DeviceSwap>>(module, "DeviceSwap", "See csrc/backend/device.")
+      .def("devices", &DeviceSwap::devices, NoGil())
+      .def(
+          "memory",
+          [](DeviceSwap& self, int device) -> std::optional<std::pair<std::uint64_t, std::uint64_t>> {
+            const auto memory = self.memory(device);
+            return memory ? std::optional(std::pair(memory->total, memory->free)) : std::nullopt;
+          },
+          py::arg("device"), NoGil(), "(total, free) bytes, or None.")
+      .def(
+          "swap_out",
+          [](DeviceSwap& self, int pid) { value_or_throw(without_gil([&] { return self.swap_out(pid); })); },
+          py::arg("pid"))
+      .def(
+          "swap_in", [](DeviceSwap& self, int pid) { value_or_throw(without_gil([&] { return self.swap_in(pid); })); },
+          py::arg("pid"));
+  module.def("device_swap", &make_device_swap, py::arg("fake"), py::arg("devices"));
+  module.def("note_device_use", &session_note_device_use,
+             "This process has state on an accelerator from now on, which the coordinator may swap out.");
+
   py::class_<Coordinator>(module, "Coordinator", "Serves one capture; see csrc/backend/coordinator.")
       .def(py::init(&make_coordinator), py::arg("address"), py::arg("world_size"), py::arg("slots") = 1,
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
            py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
-           py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0)
+           py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
+           py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
+           py::arg("swap_always") = false)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -11,6 +11,7 @@ namespace {
 
 std::unique_ptr<RankClient> client;
 std::atomic<std::int64_t> outstanding_futures{0};
+std::atomic<bool> device_used{false};
 
 }  // namespace
 
@@ -23,6 +24,12 @@ void session_connect(const std::string& address, int rank, int world_size) {
     throw_distributed({connected.error().code, fmt::format("rank {} could not join the capture at '{}': {}", rank,
                                                            address, connected.error().message)});
   client = std::move(*connected);
+  if (device_used) client->note_device_use();
+}
+
+void session_note_device_use() {
+  device_used = true;
+  if (client) client->note_device_use();
 }
 
 void session_finish(const std::string& error_text) {
@@ -35,6 +42,8 @@ void session_abandon() {
   (void)client.release();
   outstanding_futures = 0;
 }
+
+bool session_uses_device() { return device_used; }
 
 void future_handed_out() { outstanding_futures.fetch_add(1, std::memory_order_relaxed); }
 void future_completed() { outstanding_futures.fetch_sub(1, std::memory_order_relaxed); }

@@ -29,6 +29,10 @@ inline Deadline capture_deadline(std::chrono::milliseconds timeout) {
   return Deadline::after(std::clamp<std::chrono::milliseconds>(timeout, minutes(30), std::chrono::hours(24 * 365)));
 }
 
+// Whether this process has initialised an accelerator.
+void session_note_device_use();
+bool session_uses_device();
+
 // Futures of operations under capture that were handed out and are not complete.
 void future_handed_out();
 void future_completed();

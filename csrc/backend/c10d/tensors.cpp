@@ -141,8 +141,13 @@ void copy_from_bytes(const std::byte* source, const at::Tensor& target) {
 }
 
 void synchronize_devices(const std::vector<at::Tensor>& tensors) {
-  for (const auto& tensor : tensors)
-    if (!tensor.is_cpu()) c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()).synchronize();
+  for (const auto& tensor : tensors) synchronize_device(tensor.device());
+}
+
+void synchronize_device(at::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl devices(device.type());
+  devices.getStream(device.has_index() ? device : devices.getDevice()).synchronize();
 }
 
 }  // namespace prism

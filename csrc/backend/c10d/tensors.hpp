@@ -33,5 +33,6 @@ void copy_to_bytes(const at::Tensor& source, std::byte* target);
 void copy_from_bytes(const std::byte* source, const at::Tensor& target);
 // Until the work queued on the tensors' devices by the calling thread is done.
 void synchronize_devices(const std::vector<at::Tensor>& tensors);
+void synchronize_device(at::Device device);  // without an index: the present one
 
 }  // namespace prism

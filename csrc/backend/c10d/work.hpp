@@ -32,7 +32,7 @@ class CaptureWork : public c10d::Work {
   std::exception_ptr exception() const override;
   int sourceRank() const override { return source_; }
   std::vector<at::Tensor> result() override { return results_; }
-  void synchronize() override {}
+  void synchronize() override;
   void blockCurrentStream() override;
   void abort() override {}
   std::uint64_t getSequencenumber() const override { return sequence_; }

@@ -42,6 +42,7 @@ Result<void> RankClient::wait(std::span<const WorkId> works, Deadline deadline) 
 bool RankClient::poll(WorkId work) { return impl_->poll(work); }
 void RankClient::lend_slot() { impl_->lend_slot(); }
 void RankClient::without_slot(const std::function<void()>& blocking) { impl_->without_slot(blocking); }
+void RankClient::note_device_use() { impl_->uses_device_ = true; }
 std::int64_t RankClient::off_slot_ns() const { return impl_->off_slot_ns(); }
 void RankClient::finish(const std::string& error_text) { impl_->finish(error_text); }
 

@@ -79,6 +79,9 @@ class RankClient {
   Result<Bytes> store_queue_pop(const std::string& key, bool block, Deadline deadline);
   Result<std::int64_t> store_queue_length(const std::string& key);
 
+  // The process has state on an accelerator from now on.
+  void note_device_use();
+
   // Nanoseconds since connect() during which this rank had no slot; lets the recorder count on-slot time only.
   std::int64_t off_slot_ns() const;
   // Says that the program ended well (empty) or with this error text (a traceback), then closes.

@@ -46,6 +46,8 @@ Result<void> RankClient::Impl::connect() {
                                               options_.world_size, welcome->window_bytes, welcome->spill_window_bytes));
   staging_ = std::make_unique<Staging>(*memory_, options_.rank);
   lend_after_ns_ = std::max<std::int64_t>(welcome->lend_after_ns, 100'000);
+  swaps_devices_ = welcome->swaps_devices;
+  if (swaps_devices_) allow_tracing_by_peer_of(socket_.get());
   off_slot_since_ns_ = now_ns();
   requested_ = true;
   activity_here(lock) = Activity::kRuns;
@@ -157,6 +159,9 @@ void RankClient::Impl::handle(Lock& lock, const wire::Frame& frame) {
         slot_granted_.notify_all();  // the asker looks at the first answer
         if (!pending) complete(lock, work->first);
       });
+      break;
+    case MessageType::kSwap:
+      read(wire::decode<wire::Swap>(frame), [&](wire::Swap& moved) { swap(lock, moved.done); });
       break;
     case MessageType::kAbort:
       read(wire::decode<wire::Abort>(frame), [&](wire::Abort& abort) { fail(lock, std::move(abort.error)); });

@@ -38,6 +38,7 @@ struct RankClient::Impl {
   void lend_slot();
   void without_slot(const std::function<void()>& blocking);
   std::int64_t off_slot_ns();
+  std::atomic<bool> uses_device_{false};
   // store.cpp: sends the request; with `deadline`, waits for what is not there yet
   Result<wire::StoreReply> ask_store(wire::StoreRequest request, std::optional<Deadline> deadline = {});
   Result<void> tell_store(wire::StoreRequest request);
@@ -106,6 +107,8 @@ struct RankClient::Impl {
   Result<void> need_slot(Lock& lock);
   void yield(Lock& lock, bool polls_store);
   void watch(Lock& lock);
+  void swap(Lock& lock, bool done);
+  bool somebody_is_stuck(Lock& lock) const;
   bool any_thread_runnable(Lock& lock) const;
   std::int64_t cpu_ns(Lock& lock);
   wire::Quietness quietness(Lock& lock);
@@ -131,7 +134,10 @@ struct RankClient::Impl {
   std::uint64_t grant_ = 0;
   std::condition_variable slot_granted_;
   std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0;
-  std::unordered_map<pid_t, Activity> threads_;  // of the program, those that have called; Activity now
+  bool swaps_devices_ = false;  // this run's coordinator does
+  enum class Device { kHere, kLeaving, kAway } device_ = Device::kHere;
+  std::unordered_map<pid_t, std::uint64_t> sleeps_;  // of this process's threads, when it had left the device
+  std::unordered_map<pid_t, Activity> threads_;      // of the program, those that have called; Activity now
   std::int64_t lend_after_ns_ = 0, watched_ns_ = 0, watched_cpu_ns_ = 0, watch_interval_ns_ = 0;
 
   std::deque<wire::Completion> callbacks_;     // to be run

@@ -19,6 +19,7 @@ RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
 void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
   grant_ = number;
   slot_ = Slot::kHeld;
+  device_ = Device::kHere;
   requested_ = false;
   off_slot_ns_ += now_ns() - off_slot_since_ns_;
   watched_ns_ = 0;
@@ -31,6 +32,7 @@ void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
 
 void RankClient::Impl::give_back(Lock& lock, wire::Release release, Slot to) {
   release.grant = grant_;
+  release.uses_device = uses_device_;
   if (slot_ == Slot::kHeld) off_slot_since_ns_ = now_ns();
   slot_ = to;
   requested_ = false;
@@ -183,6 +185,8 @@ void RankClient::Impl::watch(Lock& lock) {
   if (!parked_.empty() && now_ns() - parked_since_ns_ > kParkedForLong) unpark(lock);
 
   if (slot_ != Slot::kHeld && slot_ != Slot::kLent) return;
+  if (device_ == Device::kLeaving) return;  // the driver computes here, and not the program
+  if (device_ == Device::kAway && somebody_is_stuck(lock)) request_slot(lock);
   const std::int64_t now = now_ns(), cpu = cpu_ns(lock);
   const std::int64_t span = now - watched_ns_;
   if (watched_ns_ != 0 && span < lend_after_ns_) return;
@@ -202,6 +206,30 @@ void RankClient::Impl::watch(Lock& lock) {
   } else if (slot_ == Slot::kLent && (!idle || deadline_passed)) {
     request_slot(lock);
   }
+}
+
+void RankClient::Impl::swap(Lock&, bool done) {
+  if (slot_ == Slot::kHeld) return;  // crossed with a grant
+  device_ = done ? Device::kAway : Device::kLeaving;
+  watched_ns_ = 0;  // what the driver used up is not the program's
+  sleeps_.clear();
+  if (done && slot_ == Slot::kLent)
+    for (const pid_t thread : threads_of_this_process()) sleeps_[thread] = sleeps_of(thread);
+}
+
+// Whether a thread that slept in something else (a timed sleep, a file) has woken and sleeps again, now for good: it
+// has called the driver, which holds its callers until the device is back.
+bool RankClient::Impl::somebody_is_stuck(Lock&) const {
+  for (const pid_t thread : threads_of_this_process()) {
+    if (thread == reader_id_ || pool_ids_.count(thread) != 0) continue;
+    if (const auto known = threads_.find(thread); known != threads_.end() && known->second == Activity::kWaits)
+      continue;
+    const auto before = sleeps_.find(thread);
+    if (before != sleeps_.end() && before->second == sleeps_of(thread)) continue;
+    const ThreadState state = thread_state(thread);
+    if (state == ThreadState::kForever || state == ThreadState::kOther) return true;
+  }
+  return false;
 }
 
 // Whether this process could do anything by itself; asked when the whole job is silent.

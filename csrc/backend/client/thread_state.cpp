@@ -93,4 +93,17 @@ std::int64_t cpu_time_of(pid_t thread) {
 
 std::int64_t cpu_time_of_this_process() { return read_clock(CLOCK_PROCESS_CPUTIME_ID); }
 
+std::uint64_t sleeps_of(pid_t thread) {
+  char path[64], text[4096];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/status", thread);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t size = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (size <= 0) return 0;
+  text[size] = '\0';
+  const char* line = std::strstr(text, "\nvoluntary_ctxt_switches:");
+  return line == nullptr ? 0 : std::strtoull(std::strchr(line, ':') + 1, nullptr, 10);
+}
+
 }  // namespace prism

@@ -26,5 +26,7 @@ std::vector<pid_t> threads_of_this_process();
 // Processor time used so far, in ns; 0 when the thread is gone.
 std::int64_t cpu_time_of(pid_t thread);
 std::int64_t cpu_time_of_this_process();
+// How often it has gone to sleep by itself; 0 when the thread is gone.
+std::uint64_t sleeps_of(pid_t thread);
 
 }  // namespace prism

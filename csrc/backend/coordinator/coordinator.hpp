@@ -12,6 +12,7 @@
 
 #include "backend/coordinator/executor.hpp"
 #include "backend/coordinator/scheduler.hpp"
+#include "backend/device/residency.hpp"
 #include "core/result.hpp"
 
 namespace prism {
@@ -42,6 +43,9 @@ class Coordinator {
     std::chrono::nanoseconds maximal_tenure =
         std::chrono::milliseconds(100);  // of a spinning holder that others wait behind
     std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);
+    std::vector<int> device_of_rank;  // empty: no accelerator; else each slot is of one device, in turn
+    SwapMode swap_mode = SwapMode::kNever;
+    std::shared_ptr<DeviceSwap> device_swap;          // viable, unless kNever
     std::uint64_t address_space_bytes = 16ull << 40;  // reserved, not used, for the ranks' windows of shared memory
   };
   Coordinator(Options options, std::shared_ptr<Executor> executor);
@@ -53,7 +57,8 @@ class Coordinator {
   // first error.
   void abort(Error error);
   // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak,
-  // spilled_bytes_peak, ..., and, where tensors were recorded, data: tensors, bytes, distinct, stored_bytes.
+  // spilled_bytes_peak, device_swaps, device_swap_s, ..., and, where tensors were recorded, data: tensors, bytes,
+  // distinct, stored_bytes.
   std::string statistics_json() const;
 
  private:

@@ -43,7 +43,9 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
     : options_(std::move(options)),
       executor_(std::move(executor)),
       hosts_(hosts_of(options_)),
-      scheduler_(places(hosts_), options_.schedule),
+      scheduler_(options_.hosts.empty() ? Scheduler(std::max(options_.world_size, 1), std::max(options_.slots, 1),
+                                                    options_.schedule, options_.device_of_rank)
+                                        : Scheduler(places(hosts_), options_.schedule)),
       matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),
@@ -105,6 +107,7 @@ Result<void> Coordinator::Impl::run() {
   if (ranks_of_hosts != options_.world_size)
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("the hosts have {} ranks, the world {}", ranks_of_hosts, options_.world_size)};
+  PRISM_RETURN_IF_ERROR(check_devices());
   // Two descriptors per rank; the soft limit is often 1024.
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
@@ -121,6 +124,7 @@ Result<void> Coordinator::Impl::run() {
   PRISM_RETURN_IF_ERROR(listen());
   PRISM_RETURN_IF_ERROR(listen_for_hosts());
   started_ns_ = now_ns();
+  start_swapping();
   accept_ranks();
   join_timer_.expires_after(options_.join_timeout);
   join_timer_.async_wait([this](boost::system::error_code error) {
@@ -142,6 +146,7 @@ Result<void> Coordinator::Impl::run() {
     if (link.connection) link.connection->close();
   ended_ns_ = now_ns();
   executor_thread_.join();
+  stop_swapping();
   if (first_error_) return *first_error_;
   return recorder_ ? finish_recording() : Result<void>();
 }
@@ -246,6 +251,9 @@ std::string Coordinator::Impl::statistics_json() const {
                     {"distinct", data.distinct},
                     {"stored_bytes", data.stored_bytes}};
   }
+  json["device_swaps"] = device_swaps_;
+  json["device_swap_s"] = static_cast<double>(device_swap_ns_) * 1e-9;
+  json["device_swapped_bytes"] = device_swapped_bytes_;
   json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
   return json.dump();
 }

@@ -19,6 +19,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "backend/coordinator/admissions.hpp"
 #include "backend/coordinator/connection.hpp"
 #include "backend/coordinator/coordinator.hpp"
 #include "backend/coordinator/data_recorder.hpp"
@@ -93,6 +94,7 @@ struct Coordinator::Impl {
     int stopped_checks = 0;
     bool stopped = false;  // by a signal, as the relay of another host says
     bool died = false;
+    bool admitting = false;  // has a slot, but its device state is not there yet
   };
   struct Link {
     std::shared_ptr<Connection> connection;  // to the relay of this host; null for our own
@@ -146,6 +148,7 @@ struct Coordinator::Impl {
   void end_turn_from_loop();
   void every(std::chrono::nanoseconds period, boost::asio::steady_timer& timer, void (Impl::*then)());
   void grant(int rank);
+  void send_grant(int rank);
   void flush_held(int rank);
   void forget_block(int rank);
   void store_changed_from_loop();
@@ -193,6 +196,17 @@ struct Coordinator::Impl {
   void send_or_hold(int rank, WorkId work, const Message& message);
   void start_timeout(const std::shared_ptr<Exchange>& exchange, std::chrono::nanoseconds own);
 
+  // loop_swap.cpp: device state, before a grant is sent
+  Result<void> check_devices() const;
+  void start_swapping();
+  void stop_swapping();
+  void admit_from_loop(int device);
+  void swap_done_from_loop(int device, Residency::Step step, const SwapThread::Outcome& outcome);
+  void admit_waiting_from_loop();
+  void look_for_room_from_loop(int device);
+  bool process_ended(int rank);
+  bool is_swapping() const;
+
   // report.cpp
   bool quiet() const;
   Error deadlock_report() const;
@@ -217,6 +231,8 @@ struct Coordinator::Impl {
   Store store_;
   Timeouts timeouts_{io_};
   QuietWatch quiet_watch_;
+  std::optional<Residency> residency_;                   // where devices are swapped
+  std::vector<std::unique_ptr<Admissions>> admissions_;  // by device
   std::vector<Rank> ranks_;
   std::vector<Link> links_;                                    // by host
   std::unordered_set<std::shared_ptr<Connection>> strangers_;  // have not said who they are
@@ -232,6 +248,8 @@ struct Coordinator::Impl {
 
   // statistics
   std::uint64_t messages_ = 0, operations_ = 0, switches_lower_bound_ = 0;
+  std::uint64_t device_swaps_ = 0, device_swapped_bytes_ = 0;
+  std::int64_t device_swap_ns_ = 0;
   std::int64_t started_ns_ = 0, ended_ns_ = 0;
 };
 

@@ -92,8 +92,8 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
     return Error{ErrorCode::kInvalidInput, fmt::format("rank {} belongs to {}", rank, host(r.host).name)};
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
   wire::Buffer welcome;
-  wire::append_frame(
-      welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(), options_.lend_after.count()});
+  wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(),
+                                            options_.lend_after.count(), residency_.has_value()});
   const int fds[] = {memory_->fd(), memory_->spill_fd()};
   if (!send_with_fds(connection.fd(), welcome, std::span(fds).first(memory_->spill_fd() >= 0 ? 2 : 1)))
     return Error{ErrorCode::kIo, fmt::format("rank {} does not take its welcome", rank)};
@@ -169,11 +169,13 @@ Result<void> Coordinator::Impl::on(int rank, wire::Release message) {
   Rank& r = at(rank);
   // Another grant is under way: the rank will think again when it has it.
   const SlotState state = scheduler_.state(rank);
-  if (message.grant != r.grants || state == SlotState::kReady) return {};
+  if (residency_ && message.uses_device) residency_->uses_device(rank);
+  if (message.grant != r.grants || state == SlotState::kReady || r.admitting) return {};
   if (state == SlotState::kRunning && holding_.count(rank) != 0 && answers(rank, message)) {
-    grant(rank);  // what it waits for is here: it keeps its slot
+    send_grant(rank);  // what it waits for is here: it keeps its slot
     return {};
   }
+  if (residency_) residency_->rests(rank);
   switch (message.kind) {
     case wire::ReleaseKind::kBlock: {
       forget_block(rank);
@@ -257,7 +259,10 @@ Result<void> Coordinator::Impl::on(int rank, wire::Finish message) {
   forget_block(rank);
   for (const auto& entry : r.outstanding) store_.cancel(rank, entry.first);
   r.unread.clear();
-  r.process.reset();
+  if (residency_)
+    residency_->ended(rank);
+  else
+    r.process.reset();
   scheduler_.release(rank, SlotState::kFinished);
   return {};
 }

@@ -38,9 +38,10 @@ void Coordinator::Impl::end_turn_from_loop() {
       scheduler_.make_ready(rank, false);
       if (const int next = scheduler_.grant(now_ns()); next >= 0) grant(next);  // whoever got it is told
     }
-    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(scheduler_.waiting_at(0)),
-                                           std::memory_order_relaxed);
-    timeouts_.let_time_pass(scheduler_.waiting() == 0);
+    admit_waiting_from_loop();
+    const int waiting_here = options_.hosts.empty() ? scheduler_.waiting() : scheduler_.waiting_at(0);
+    memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(waiting_here), std::memory_order_relaxed);
+    timeouts_.let_time_pass(scheduler_.waiting() == 0 && !is_swapping());
     bool unhooked = false;
     const bool is_quiet = quiet();
     if (is_quiet)
@@ -84,8 +85,16 @@ void Coordinator::Impl::every(std::chrono::nanoseconds period, boost::asio::stea
   });
 }
 
-// A slot, and what was held for this rank.
 void Coordinator::Impl::grant(int rank) {
+  if (!residency_) return send_grant(rank);
+  Admissions& device = *admissions_[static_cast<std::size_t>(residency_->device_of(rank))];
+  at(rank).admitting = true;
+  device.queue.push_back(rank);
+  admit_from_loop(residency_->device_of(rank));
+}
+
+// A slot, and what was held for this rank.
+void Coordinator::Impl::send_grant(int rank) {
   forget_block(rank);
   flush_held(rank);
   send(rank, wire::Grant{++at(rank).grants});
@@ -104,10 +113,11 @@ void Coordinator::Impl::flush_held(int rank) {
 // A holder that spins on something must not miss it, nor keep from running those who alone can bring it about.
 void Coordinator::Impl::watch_holders_from_loop() {
   const std::int64_t long_ago = now_ns() - options_.maximal_tenure.count();
-  for (const int rank : scheduler_.holders_since(long_ago)) flush_held(rank);
+  for (const int rank : scheduler_.holders_since(long_ago))
+    if (!at(rank).admitting) flush_held(rank);
   if (scheduler_.waiting() == 0) return;
   for (const int rank : scheduler_.holders_since(long_ago)) {
-    if (scheduler_.excused(rank)) continue;
+    if (scheduler_.excused(rank) || at(rank).admitting) continue;
     if (at(rank).outstanding.empty()) continue;
     log(LogLevel::kDebug, "rank {} spins; another may run beside it", rank);
     scheduler_.excuse(rank);

@@ -11,12 +11,21 @@ constexpr std::int64_t kLongestPause = 5'000'000;  // ns
 
 }  // namespace
 
-Scheduler::Scheduler(const std::vector<Place>& places, Schedule schedule) : schedule_(schedule) {
-  for (const Place& place : places) {
-    PlaceState& state = places_.emplace_back();
-    for (int i = 0; i < place.ranks; ++i) ranks_.emplace_back().place = static_cast<int>(places_.size()) - 1;
-    for (int i = 0; i < place.slots; ++i) add_slot(state);
+Scheduler::Scheduler(const std::vector<Place>& places, Schedule schedule)
+    : schedule_(schedule), places_(places.size()) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    for (int rank = 0; rank < places[i].ranks; ++rank) ranks_.emplace_back().place = static_cast<int>(i);
+    for (int slot = 0; slot < places[i].slots; ++slot) add_slot(places_[i]);
   }
+}
+
+Scheduler::Scheduler(int ranks, int slots, Schedule schedule, std::span<const int> device_of_rank)
+    : schedule_(schedule), ranks_(static_cast<std::size_t>(ranks)), places_(1) {
+  for (std::size_t rank = 0; rank < device_of_rank.size() && rank < ranks_.size(); ++rank) {
+    ranks_[rank].place = device_of_rank[rank];
+    places_.resize(std::max(places_.size(), static_cast<std::size_t>(device_of_rank[rank]) + 1));
+  }
+  for (std::size_t slot = 0; slot < static_cast<std::size_t>(slots); ++slot) add_slot(places_[slot % places_.size()]);
 }
 
 void Scheduler::add_slot(PlaceState& place) {
@@ -194,6 +203,16 @@ int Scheduler::switches_needed(const std::vector<int>& ranks) const {
   int needed = 0;
   for (std::size_t i = 0; i < places_.size(); ++i) needed += std::max(0, members[i] - places_[i].peak_slots);
   return needed;
+}
+
+void Scheduler::latest_first(std::vector<int>& ranks) const {
+  const auto when = [&](int rank) {
+    const Rank& r = at(rank);
+    if (r.state == SlotState::kRunning) return std::tuple(0, Key{}, rank);
+    if (r.state == SlotState::kReady) return std::tuple(1, key(rank), rank);
+    return std::tuple(2, Key{}, rank);
+  };
+  std::sort(ranks.begin(), ranks.end(), [&](int a, int b) { return when(a) > when(b); });
 }
 
 }  // namespace prism

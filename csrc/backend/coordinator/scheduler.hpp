@@ -1,11 +1,12 @@
-// Who runs: hands slots to ranks. A rank belongs to one place (a host), and each place has slots of its own. Pure
-// bookkeeping, O(log N) per call and O(places) per grant. Loop thread only.
+// Who runs: hands slots to ranks. A rank belongs to one place (a host, or a device), and each place has slots of its
+// own. Pure bookkeeping, O(log N) per call and O(places) per grant. Loop thread only.
 // Order by need: ranks for whose arrival others wait; then ranks all of whose awaited operations are complete; then
 // those with some complete; last, in turn, those that only poll. Lowest rank first within each. Round-robin, the
-// yardstick: the next rank by number that can run.
+// yardstick: the next rank by number that can run. All this within the ranks of a place.
 #pragma once
 #include <cstdint>
 #include <set>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -21,8 +22,8 @@ class Scheduler {
     int ranks = 0, slots = 0;  // the next `ranks` ranks by number
   };
   Scheduler(const std::vector<Place>& places, Schedule schedule = Schedule::kByNeed);
-  Scheduler(int ranks, int slots, Schedule schedule = Schedule::kByNeed)
-      : Scheduler(std::vector<Place>{{ranks, slots}}, schedule) {}
+  // `device_of_rank`: empty where ranks are bound to none; slot s is of device s % devices.
+  Scheduler(int ranks, int slots, Schedule schedule = Schedule::kByNeed, std::span<const int> device_of_rank = {});
 
   SlotState state(int rank) const { return at(rank).state; }
   bool polls(int rank) const { return at(rank).state == SlotState::kReady && at(rank).order == kPolls; }
@@ -43,6 +44,11 @@ class Scheduler {
   bool excused(int rank) const { return at(rank).excused; }
   // The holder spins: somebody else may run beside it until it gives its slot back.
   void excuse(int rank);
+  // Its slot was not usable before now.
+  void restart_tenure(int rank, std::int64_t now_ns) { at(rank).granted_ns = now_ns; }
+  // Orders ranks by when they are to run: holders, those that are ready in their order, then those that wait for
+  // something, which will be ready together, lowest rank first.
+  void latest_first(std::vector<int>& ranks) const;
 
   int running() const { return running_; }
   int waiting() const { return ready_ - polling_ready_; }  // for a slot, pollers not counted

@@ -29,6 +29,7 @@ enum class MessageType : std::uint8_t {
   kProbe,
   kStoreReply,
   kAbort,
+  kSwap,
   // protocol/link.hpp
   kLinkHello,
   kLinkWelcome,

@@ -10,7 +10,7 @@
 
 namespace prism::wire {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // --- a rank speaks
 
@@ -77,10 +77,11 @@ struct Release {
   ReleaseKind kind = ReleaseKind::kBlock;
   std::uint64_t grant = 0;
   bool polls_store = false;      // kYield: a change of the store is what the rank looks for
+  bool uses_device = false;      // the process has state on an accelerator
   std::int64_t patience_ns = 0;  // kBlock: ready again, unanswered, after so long; 0: never
   std::vector<WorkId> works;     // kBlock
   void fields(auto& a) {
-    a.value(kind), a.value(grant), a.value(polls_store), a.value(patience_ns);
+    a.value(kind), a.value(grant), a.value(polls_store), a.value(uses_device), a.value(patience_ns);
     a.list(works, kMaxIds, [](auto& b, auto& work) { b.value(work); });
   }
 };
@@ -158,7 +159,10 @@ struct Welcome {
   static constexpr auto kType = MessageType::kWelcome;
   std::uint64_t window_bytes = 0, spill_window_bytes = 0;
   std::int64_t lend_after_ns = 0;
-  void fields(auto& a) { a.value(window_bytes), a.value(spill_window_bytes), a.value(lend_after_ns); }
+  bool swaps_devices = false;  // device state may be moved to the host while the rank has no slot
+  void fields(auto& a) {
+    a.value(window_bytes), a.value(spill_window_bytes), a.value(lend_after_ns), a.value(swaps_devices);
+  }
 };
 
 struct Grant {
@@ -213,6 +217,13 @@ struct StoreReply {
     a.value(work), a.value(status), a.value(number), a.blob(value);
     a.list(keys, kMaxIds, [](auto& b, auto& key) { b.blob(key); });
   }
+};
+
+// The rank's device state is moved to the host; from then on, until the next grant, calls to the driver block.
+struct Swap {
+  static constexpr auto kType = MessageType::kSwap;
+  bool done = false;  // begins, is done
+  void fields(auto& a) { a.value(done); }
 };
 
 struct Abort {

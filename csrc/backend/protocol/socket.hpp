@@ -49,5 +49,8 @@ constexpr std::size_t kMostFds = 2;
 bool send_with_fds(int socket, std::span<const std::uint8_t> bytes, std::span<const int> fds);
 // Receives up to bytes.size() bytes, and the descriptors that may come with them; 0 at the end, -1 with errno.
 std::ptrdiff_t receive_with_fds(int socket, std::span<std::uint8_t> bytes, std::vector<UniqueFd>& fds);
+// Lets the process that listens at the other end reach into this one as a debugger may, where the system asks for that
+// (Yama): the accelerator's driver does so.
+void allow_tracing_by_peer_of(int socket);
 
 }  // namespace prism

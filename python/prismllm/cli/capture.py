@@ -45,7 +45,14 @@ def data_rows(summary: dict) -> list[tuple[str, str]]:
                context_settings=PROGRAM_LAST,
                epilog="Example: prism capture -n 64 --slots 2 -o job.prism train.py --steps 3")  # fmt: skip
 @program_options
-@click.option("--slots", type=click.IntRange(0), metavar="M", help="Ranks that compute at a time  [default: cores]")
+@click.option("--slots", type=click.IntRange(0), metavar="M",
+              help="Ranks that compute at a time  [default: visible accelerators, or else cores]")  # fmt: skip
+@click.option("--device-swap", type=click.Choice(["auto", "never", "always"]), default="auto", show_default=True,
+              help="Move ranks' accelerator memory to the host while others compute: where it does not hold all of "
+              "them, or each time")  # fmt: skip
+@click.option(
+    "--fake-device", type=click.Path(exists=True, dir_okay=False), hidden=True
+)  # for tests, see FakeDeviceSwap
 @click.option("--schedule", type=click.Choice(["need", "round-robin"]), default="need", hidden=True)  # to compare with
 @click.option(
     "--memory-budget", type=MemorySize(), default=0, help="For tensors in flight, e.g. 4G  [default: 3/4 of free]"
@@ -56,17 +63,34 @@ def data_rows(summary: dict) -> list[tuple[str, str]]:
 @click.option("--for-ranks", type=RankList(), help="With --data: only what these ranks receive, e.g. 0-3,8")
 @host_options
 @common_options
-def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, slots: int | None,
-            schedule: str, memory_budget: int, spill_dir: str | None, data: str | None,
-            for_ranks: tuple[int, ...] | None, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
+def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None,
+            slots: int | None, device_swap: str, fake_device: str | None, schedule: str, memory_budget: int,
+            spill_dir: str | None, data: str | None, for_ranks: tuple[int, ...] | None, hosts: Hosts,
+            log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
     from prismllm.cli.data_folder import data_folder
+    from prismllm.launch import devices as accelerators
 
+    devices = accelerators.fake_devices(fake_device) if fake_device else accelerators.visible_devices()
     if slots == 0 and hosts.agents == 0:
         raise click.UsageError("--slots 0 leaves nobody to compute; accepted: at least 1, or 0 with --agents K")
-    slots = min(os.cpu_count() or 1 if slots is None else slots, world_size)
+    slots = min(devices or os.cpu_count() or 1 if slots is None else slots, world_size)
+    if devices:
+        if hosts.agents:
+            raise click.UsageError("--agents: hosts with accelerators cannot share a capture yet; for a program that "
+                                   "uses none, set CUDA_VISIBLE_DEVICES= in the environment")  # fmt: skip
+        if ranks_per_node and ranks_per_node > min(devices, slots):
+            raise click.UsageError(
+                f"--nproc-per-node {ranks_per_node}: with accelerators LOCAL_RANK chooses a device, and there "
+                f"are {devices} for {counted(slots, 'slot')}; accepted: 1 to {min(devices, slots)} "
+                "(a program that uses none: CUDA_VISIBLE_DEVICES= in the environment)"
+            )
+        ranks_per_node = ranks_per_node or accelerators.ranks_per_node(world_size, devices, slots)
+        devices = min(devices, ranks_per_node)
+    elif device_swap == "always":
+        raise click.UsageError("--device-swap always: no accelerator is visible; accepted: auto, never")
     if for_ranks is not None:
         if not data:
             raise click.UsageError("--for-ranks says what --data keeps; give that as well")
@@ -89,6 +113,8 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
+            "device_swaps": result.statistics["device_swaps"],
+            "device_swap_s": result.statistics["device_swap_s"],
             **({"data": {"dir": data} | result.statistics["data"]} if kept else {}),
             "trace": trace,
             "notes": result.notes,
@@ -97,7 +123,9 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     with data_folder(data) if data else contextlib.nullcontext() as kept:
         summary = run_program(output, log_dir, trace, merge, hosts.join(output), route="capture",
                               world_size=world_size, program=program,
-                              ranks_per_node=ranks_per_node, slots=slots, schedule=schedule,
+                              ranks_per_node=ranks_per_node or world_size, slots=slots,
+                              schedule=schedule, devices=devices, device_swap=device_swap,
+                              fake_device=os.path.abspath(fake_device) if fake_device else "",
                               memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
                               spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
                               data_dir=kept.partial if kept else "",
@@ -107,6 +135,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     on_disk = f", {spilled} on disk" if summary["spilled_bytes_peak"] else ""
     where = counted(summary["slots"], "slot") + (f" of {summary['hosts']} hosts" if hosts.agents else "")
     output.result(summary)
+    swaps = f"{summary['device_swaps']} in {duration(summary['device_swap_s'])}"
     output.table(
         f"captured {program.name}",
         [
@@ -119,6 +148,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
             ("tensors", f"up to {staged} in flight{on_disk}"),
             *data_rows(summary),
+            *([("device swaps", swaps)] if summary["device_swaps"] else []),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],

@@ -10,6 +10,7 @@ import resource
 import secrets
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -63,13 +64,14 @@ def _torch(_: int) -> tuple[bool, str]:
 
 def _modules(_: int) -> tuple[bool, str]:
     """In a process of its own: importing _c10d brings torch in, and a wrong ABI may crash."""
-    import subprocess
-
     names = ("_graph", "_replay", "_c10d")
-    code = f"import torch; import {', '.join(f'prismllm.{name}' for name in names)}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = _in_python(f"import torch; import {', '.join(f'prismllm.{name}' for name in names)}")
     said = done.stderr.strip().splitlines()
     return done.returncode == 0, ", ".join(names) if done.returncode == 0 else (said or ["the import crashed"])[-1]
+
+
+def _in_python(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
 
 def _memfd(_: int) -> tuple[bool, str]:
@@ -126,6 +128,15 @@ def _gpu(_: int) -> tuple[bool, str]:
     return True, f"{len(cards)} NVIDIA" if cards else "none: programs that ask for nccl are served on cpu"
 
 
+def _device_swap(_: int) -> tuple[bool, str]:
+    """In a process of its own, as it initialises the driver."""
+    done = _in_python("import torch; from prismllm import _c10d; print(_c10d.device_swap('', 1).devices())")
+    if done.returncode == 0:
+        return True, f"viable on {done.stdout.strip()} NVIDIA: ranks may share a device whose memory does not hold all"
+    said = done.stderr.strip().splitlines() or ["the driver crashed"]
+    return True, f"not viable: {said[-1].removeprefix('OSError: ')}"
+
+
 def _compiler(_: int) -> tuple[bool, str]:
     found = [name for name in ("g++", "clang++") if shutil.which(name)]
     return True, ", ".join(found) if found else "none (needed to build only)"
@@ -143,5 +154,6 @@ _CHECKS = (
     ("processes", _processes),
     ("disk", _disk),
     ("gpu", _gpu),
+    ("device swap", _device_swap),
     ("compiler", _compiler),
 )

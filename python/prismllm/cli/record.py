@@ -21,7 +21,7 @@ from prismllm.units import duration
 @program_options
 @click.option("--backend", metavar="NAME", default="", help="Use this backend whatever the program asks for.")
 @common_options
-def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int, backend: str,
+def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None, backend: str,
             log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N real processes on its own backend and write what it did and when.
 
@@ -43,7 +43,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
         }
 
     summary = run_program(output, log_dir, trace, merge, route="real", world_size=world_size, program=program,
-                          ranks_per_node=ranks_per_node, backend=backend)  # fmt: skip
+                          ranks_per_node=ranks_per_node or world_size, backend=backend)  # fmt: skip
     notes = summary.pop("notes")
     output.result(summary)
     times = [iteration["time_s"] for iteration in summary["iterations"]]

@@ -46,7 +46,7 @@ def program_options(command: Callable) -> Callable:
         trace = chosen.stem + ".prism" if trace is None else trace
         check_writable(trace, "-o")
         return command(*args, program=chosen, trace=trace, world_size=world_size,
-                       ranks_per_node=nproc_per_node or world_size, **kwargs)  # fmt: skip
+                       ranks_per_node=nproc_per_node, **kwargs)  # fmt: skip
 
     return with_program
 

@@ -19,6 +19,15 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
     from prismllm import _c10d
 
     status = RunFolder(options.run_dir).coordinator_status
+    swap, note = None, ""
+    if options.devices and options.device_swap != "never":
+        try:
+            swap = _c10d.device_swap(options.fake_device, options.devices)
+        except OSError as reason:
+            note = f"device swap is not viable: {reason}"
+        if note and options.device_swap == "always":
+            write_status(status, error=f"--device-swap always: {note}", exit_code=2, time_ns=time.monotonic_ns())
+            return 1
     coordinator = _c10d.Coordinator(
         address=address,
         world_size=options.world_size,
@@ -27,6 +36,9 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         spill_directory=os.fsencode(options.spill_dir or options.run_dir),
         must_spill=bool(options.spill_dir),
         schedule=options.schedule,
+        device_of_rank=[rank % options.ranks_per_node for rank in range(options.world_size)] if options.devices else [],
+        device_swap=swap,
+        swap_always=options.device_swap == "always",
         data_directory=os.fsencode(options.data_dir),
         data_for_ranks=options.data_for_ranks,
         hosts=[(host["name"], host["ranks"], host["slots"], _proof(host, "proof"), _proof(host, "our_proof"))
@@ -34,7 +46,10 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         link_fd=options.link_fd,
         host_timeout_s=options.host_timeout_s,
     )  # fmt: skip
-    return _serve(coordinator.run, status, lambda: json.loads(coordinator.statistics_json()))
+    notes = []
+    if note and options.world_size > options.devices:  # else nobody shares
+        notes = [f"{note}; a device's memory had to hold all of its ranks"]
+    return _serve(coordinator.run, status, lambda: json.loads(coordinator.statistics_json()), notes)
 
 
 def run_relay(options: LaunchOptions, address: str) -> int:
@@ -58,8 +73,8 @@ def run_relay(options: LaunchOptions, address: str) -> int:
     return _serve(relay.run, RunFolder(options.run_dir).coordinator_status, dict)
 
 
-def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict]) -> int:
-    ended: dict = {"error": None}
+def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict], notes: list[str] | None = None) -> int:
+    ended: dict = {"error": None, "notes": notes or []}
     try:
         run()
     except RuntimeError as failure:

@@ -23,6 +23,9 @@ class LaunchOptions:
     ranks_per_node: int = 0  # 0: all on one node
     slots: int = 0  # capture only
     schedule: str = "need"  # capture only: who runs next; or "round-robin"
+    devices: int = 0  # capture only: accelerators that the ranks are bound to, rank r to that of its LOCAL_RANK
+    device_swap: str = "auto"  # capture only: or "never", "always"
+    fake_device: str = ""  # for tests: a script in the place of the driver
     backend: str = ""  # real only: overrides what the program asks for
     memory_budget_bytes: int = 0
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder

@@ -11,7 +11,8 @@ from prismllm.launch.processes import describe_status
 
 
 class LaunchError(Exception):
-    """A run that did not succeed. `exit_code`: 3 the program or a rank failed, 4 PrismLLM failed, 128 + signal."""
+    """A run that did not succeed. `exit_code`: 2 wrong use that only the coordinator could see, 3 the program or a rank
+    failed, 4 PrismLLM failed, 128 + signal."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
@@ -49,7 +50,12 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
         text = f"rank {rank} failed:\n{text}" if "\n" in status["error"] else f"rank {rank} {text}"
         failures.append((status["time_ns"], LaunchError(text, 4 if status.get("internal") else 3)))
     if report:
-        failures.append((coordinator["time_ns"], LaunchError(report, 4 if coordinator.get("internal") else 3)))
+        failures.append(
+            (
+                coordinator["time_ns"],
+                LaunchError(report, coordinator.get("exit_code", 4 if coordinator.get("internal") else 3)),
+            )
+        )
     for ended in exits:
         how = describe_status(ended.status)
         if ended.rank < 0:

@@ -224,7 +224,9 @@ class _Run:
         if cause:
             raise cause
         if self.options.route == "capture":
-            self.outcome.statistics = read_status(self.folder.coordinator_status).get("statistics", {})
+            coordinator = read_status(self.folder.coordinator_status)
+            self.outcome.statistics = coordinator.get("statistics", {})
+            self.outcome.notes += coordinator.get("notes", [])
         for rank in range(self.options.world_size):
             status = read_status(self.folder.rank_status(rank))
             if "peak_private_bytes" in status:
