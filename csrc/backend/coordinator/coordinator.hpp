@@ -44,7 +44,7 @@ class Coordinator {
   // first error.
   void abort(Error error);
   // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak,
-  // spilled_bytes_peak, ..., and, where tensors were recorded, data: tensors, bytes, distinct, stored_bytes.
+  // spilled_bytes_peak, ..., and, where tensors were recorded, data: tensors, bytes, distinct, stored_bytes, write_s.
   std::string statistics_json() const;
 
  private:

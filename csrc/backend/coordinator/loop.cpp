@@ -198,7 +198,8 @@ std::string Coordinator::Impl::statistics_json() const {
     json["data"] = {{"tensors", data.tensors},
                     {"bytes", data.bytes},
                     {"distinct", data.distinct},
-                    {"stored_bytes", data.stored_bytes}};
+                    {"stored_bytes", data.stored_bytes},
+                    {"write_s", data.seconds}};
   }
   json["wall_s"] = started_ns_ == 0 ? 0.0 : static_cast<double>(end - started_ns_) * 1e-9;
   return json.dump();

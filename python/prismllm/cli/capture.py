@@ -33,6 +33,12 @@ class MemorySize(click.ParamType):
         return bytes_
 
 
+def data_summary(folder: str, counted_by_coordinator: dict) -> dict:
+    return {"dir": folder} | {
+        key: counted_by_coordinator[key] for key in ("bytes", "stored_bytes", "tensors", "distinct")
+    }
+
+
 def data_rows(summary: dict) -> list[tuple[str, str]]:
     if not (kept := summary.get("data")):
         return []
@@ -84,7 +90,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
-            **({"data": {"dir": data} | result.statistics["data"]} if kept else {}),
+            **({"data": data_summary(data, result.statistics["data"])} if kept else {}),
             "trace": trace,
             "notes": result.notes,
         }
