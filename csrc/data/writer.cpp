@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/deadline.hpp"
 #include "data/hash.hpp"
 #include "data/index.hpp"
 #include "data/order.hpp"
@@ -29,6 +30,16 @@ struct BlockRow {
 struct DigestRow {
   std::int32_t member;
   ContentHash hash;
+};
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds), begin_(now_ns()) {}
+  ~Stopwatch() { seconds_ += static_cast<double>(now_ns() - begin_) * 1e-9; }
+
+ private:
+  double& seconds_;
+  const std::int64_t begin_;
 };
 
 }  // namespace
@@ -67,6 +78,7 @@ DataWriter::~DataWriter() = default;
 Result<void> DataWriter::add(const RecordedComm& comm, std::span<const RecordedBlock> blocks) {
   Impl& self = *impl_;
   if (blocks.empty()) return {};
+  const Stopwatch watch(self.kept.seconds);
   Row& row = self.rows.emplace_back(Row{comm, self.group_number(comm), self.blocks.size(), self.digests.size()});
   row.comm.group.clear();
   row.comm.members = {};
@@ -92,6 +104,7 @@ Result<void> DataWriter::add(const RecordedComm& comm, std::span<const RecordedB
 }
 
 Result<void> DataWriter::finish() {
+  const Stopwatch watch(impl_->kept.seconds);
   if (auto written = impl_->write(); !written) return impl_->with_amount(written.error(), 0);
   return {};
 }

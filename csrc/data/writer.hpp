@@ -46,6 +46,7 @@ class DataWriter {
   struct Statistics {
     std::uint64_t tensors = 0, bytes = 0;          // kept
     std::uint64_t distinct = 0, stored_bytes = 0;  // of those, different ones
+    double seconds = 0;                            // spent here, hashing and writing
   };
   explicit DataWriter(Options options);
   ~DataWriter();

@@ -157,11 +157,11 @@ class CaptureRoute : public Route {
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (call.device && session_uses_device()) synchronize_device(*call.device);
-    operation.seq = number;
-    if (!is_point_to_point(call.op)) ++sequence_;
+    if (!is_point_to_point(call.op)) operation.seq = sequence_++;
+    operation.number = number;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
     if (is_short(timeout)) operation.timeout = timeout;
-    auto work = c10::make_intrusive<CaptureWork>(group_, call, number, comm, blocks.outputs, timeout);
+    auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);
     auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
     if (!issued) fail(issued.error(), call.op);
     work->set_id(*issued);
@@ -191,7 +191,7 @@ class CaptureRoute : public Route {
   const c10::intrusive_ptr<c10d::Backend::Options> options_;
   const bool coalescing_;
   GroupHandle handle_ = 0;
-  std::atomic<std::uint64_t> sequence_{0};  // what the program is told: without monitored barriers
+  std::atomic<std::uint64_t> sequence_{0};  // without monitored barriers
   std::mutex numbers_mutex_;
   std::uint64_t collectives_ = 0;
   std::map<std::pair<int, int>, std::uint64_t> sends_;  // by (peer, tag)

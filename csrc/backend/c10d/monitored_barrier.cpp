@@ -49,7 +49,7 @@ class Messages {
     operation.dtype = DType::kUInt8;
     operation.peer = peer;
     operation.tag = tag_;
-    operation.seq = kNotInTrace;
+    operation.number = kNotInTrace;
     operation.inputs = std::move(inputs);
     operation.shapes = {{1}};
     if (op == Op::kRecv) operation.output_bytes = {1};

@@ -58,7 +58,7 @@ class Coordinator {
   void abort(Error error);
   // After run(): a JSON object: switches, switches_lower_bound, operations, messages, staged_bytes_peak,
   // spilled_bytes_peak, device_swaps, device_swap_s, ..., and, where tensors were recorded, data: tensors, bytes,
-  // distinct, stored_bytes.
+  // distinct, stored_bytes, write_s.
   std::string statistics_json() const;
 
  private:

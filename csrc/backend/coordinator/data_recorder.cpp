@@ -16,7 +16,7 @@ RecordedComm comm_of(const Exchange& exchange) {
   const Arrival& first = exchange.arrivals[0];  // of a message: the sender
   const Operation& o = first.operation;
   RecordedComm comm{exchange.group->key, exchange.group->members, o.op, o.dtype, o.reduce_op};
-  comm.seq = static_cast<std::int64_t>(o.seq);
+  comm.seq = static_cast<std::int64_t>(o.number);
   if (is_rooted(o.op)) comm.root = o.root;
   if (exchange.collective) return comm;
   comm.source = first.rank;
@@ -40,7 +40,7 @@ void DataRecorder::join() { thread_.join(); }
 
 void DataRecorder::record(const Exchange& exchange, std::vector<RecordedBlock> blocks,
                           std::vector<std::shared_ptr<void>> holds) {
-  if (blocks.empty() || exchange.arrivals[0].operation.seq >= kNotInTrace) return;
+  if (blocks.empty() || exchange.arrivals[0].operation.number >= kNotInTrace) return;
   Job job{comm_of(exchange), std::move(blocks), {}, std::move(holds), 0};
   for (const RecordedBlock& block : job.blocks) job.bytes += block.bytes.size();
   if (job.bytes <= kCopiedBytes) {

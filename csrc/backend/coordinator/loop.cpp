@@ -249,7 +249,8 @@ std::string Coordinator::Impl::statistics_json() const {
     json["data"] = {{"tensors", data.tensors},
                     {"bytes", data.bytes},
                     {"distinct", data.distinct},
-                    {"stored_bytes", data.stored_bytes}};
+                    {"stored_bytes", data.stored_bytes},
+                    {"write_s", data.seconds}};
   }
   json["device_swaps"] = device_swaps_;
   json["device_swap_s"] = static_cast<double>(device_swap_ns_) * 1e-9;

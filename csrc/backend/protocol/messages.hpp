@@ -44,7 +44,7 @@ struct Issue {
   void fields(auto& a) {
     auto& o = operation;
     a.value(work), a.value(o.group), a.value(o.op), a.value(o.dtype), a.value(o.reduce_op);
-    a.value(o.root), a.value(o.peer), a.value(o.tag), a.value(o.seq);
+    a.value(o.root), a.value(o.peer), a.value(o.tag), a.value(o.seq), a.value(o.number);
     a.sizes(o.output_bytes);
     a.list(o.shapes, kMaxPieces,
            [](auto& b, auto& shape) { b.list(shape, kMaxDimensions, [](auto& c, auto& extent) { c.value(extent); }); });

@@ -13,7 +13,7 @@ struct Region {
   std::uint64_t offset = 0, bytes = 0;
 };
 
-// From here on, Operation::seq of messages of our own making, of which the trace knows nothing.
+// From here on, Operation::number of messages of our own making, of which the trace knows nothing.
 inline constexpr std::uint64_t kNotInTrace = std::uint64_t{1} << 62;
 
 using GroupHandle = std::uint32_t;
@@ -35,8 +35,10 @@ struct Operation {
   std::int32_t root = -1;  // group rank
   std::int32_t peer = -1;  // group rank of the other end of a message
   std::int32_t tag = 0;
-  // From 0. Collectives: per group, the same on all members; sends: per group, destination and tag. As in the trace.
-  std::uint64_t seq = 0;
+  std::uint64_t seq = 0;  // collectives: per group, from 0, the same on all members
+  // As the trace counts, from 0: collectives per group, monitored barriers too, which not all members need to call;
+  // sends per group, destination and tag.
+  std::uint64_t number = 0;
   std::vector<std::uint64_t> output_bytes;  // what this member expects, one per outcome region; checked on completion
   std::vector<std::vector<std::int64_t>> shapes;  // of this member's tensors, for mismatch reports
   std::vector<Region> inputs;

@@ -107,16 +107,18 @@ Result<std::uint64_t> WindowAllocator::pages(FreeSpace& space, std::uint64_t byt
 Result<Region> WindowAllocator::spill(std::uint64_t bytes) {
   if (memory_.spill_window_bytes() == 0) return out_of_budget(bytes);
   const std::uint64_t rounded = round_up(bytes, kPage);
-  auto offset = pages(disk_, rounded);
   auto& control = memory_.control();
-  if (!offset)
+  // Counted before it is reserved: another rank that finds the disk full meanwhile says what fills it.
+  const std::uint64_t before = control.spilled_bytes.fetch_add(rounded, std::memory_order_relaxed);
+  auto offset = pages(disk_, rounded);
+  if (!offset) {
+    const std::uint64_t others = control.spilled_bytes.fetch_sub(rounded, std::memory_order_relaxed) - rounded;
     return Error{
         offset.error().code,
         fmt::format("{}; {} bytes are in memory (--memory-budget {}) and {} on disk (--spill-dir), {} more are "
                     "needed",
-                    offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(),
-                    control.spilled_bytes.load(), rounded)};
-  const std::uint64_t before = control.spilled_bytes.fetch_add(rounded, std::memory_order_relaxed);
+                    offset.error().message, control.staged_bytes.load(), control.budget_bytes.load(), others, rounded)};
+  }
   raise_peak(control.spilled_bytes_peak, before + rounded);
   blocks_.emplace(*offset, rounded);
   return Region{*offset, bytes};

@@ -34,6 +34,12 @@ class MemorySize(click.ParamType):
         return bytes_
 
 
+def data_summary(folder: str, counted_by_coordinator: dict) -> dict:
+    return {"dir": folder} | {
+        key: counted_by_coordinator[key] for key in ("bytes", "stored_bytes", "tensors", "distinct")
+    }
+
+
 def data_rows(summary: dict) -> list[tuple[str, str]]:
     if not (kept := summary.get("data")):
         return []
@@ -115,7 +121,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
             "device_swaps": result.statistics["device_swaps"],
             "device_swap_s": result.statistics["device_swap_s"],
-            **({"data": {"dir": data} | result.statistics["data"]} if kept else {}),
+            **({"data": data_summary(data, result.statistics["data"])} if kept else {}),
             "trace": trace,
             "notes": result.notes,
         }

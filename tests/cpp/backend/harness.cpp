@@ -105,7 +105,7 @@ Operation Rank::operation(Op op, std::vector<Region> inputs, std::vector<std::ui
     operation.shapes.push_back({static_cast<std::int64_t>(input.bytes / sizeof(std::int64_t))});
   for (const std::uint64_t elements : output_elements)
     operation.output_bytes.push_back(elements * sizeof(std::int64_t));
-  if (!is_point_to_point(op)) operation.seq = seq_[operation.group]++;
+  if (!is_point_to_point(op)) operation.number = operation.seq = seq_[operation.group]++;
   return operation;
 }
 
