@@ -406,3 +406,17 @@ def test_groups_that_merge_reduce_together():
     answers, error = worlds.capture(4, _merged)
     assert error is None
     assert answers == [(4, 10.0)] * 4
+
+
+def _gathered_into_one_tensor(rank, world):
+    dist.init_process_group("nccl")  # Gloo has no such operation
+    output = torch.zeros(world, 2) if rank == 1 else torch.zeros(0)
+    dist.gather_single(torch.tensor([[rank, 10.0 * rank]]), output if rank == 1 else None, dst=1)
+    return output.tolist()
+
+
+@pytest.mark.skipif(not hasattr(dist, "gather_single"), reason="this torch has no gather_single")
+def test_the_root_of_gather_single_has_a_row_of_every_member():
+    answers, error = worlds.capture(3, _gathered_into_one_tensor)
+    assert error is None
+    assert answers == [[], [[0, 0], [1, 10], [2, 20]], []]

@@ -35,8 +35,8 @@ BackendPtr PrismBackend::shrink(const Vector<std::int64_t>& excluded, int flags,
   return c10::make_intrusive<PrismBackend>(std::move(group), std::move(route));
 }
 
-BackendPtr PrismBackend::merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options,
-                               const int& rank, const int& size) {
+BackendPtr PrismBackend::merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options, const int& rank,
+                               const int& size) {
   TORCH_CHECK(options && rank >= 0 && rank < size, "merge: rank ", rank, " of ", size, "; accepted: 0 to size - 1");
   GroupInfo group;
   group.backend = group_.backend;
@@ -71,7 +71,8 @@ void PrismBackend::waitForPendingWorks() {
 }
 
 std::shared_ptr<c10::Allocator> PrismBackend::getMemAllocator() {
-  return forwarded([](Backend& inner) { return inner.getMemAllocator(); }, [this] { return Backend::getMemAllocator(); });
+  return forwarded([](Backend& inner) { return inner.getMemAllocator(); },
+                   [this] { return Backend::getMemAllocator(); });
 }
 
 at::Tensor PrismBackend::allocateTensor(long size, at::TensorOptions options) {
@@ -98,7 +99,8 @@ void PrismBackend::startTimeEstimate() {
 }
 
 float PrismBackend::endTimeEstimate() {
-  return forwarded([](Backend& inner) { return inner.endTimeEstimate(); }, [this] { return Backend::endTimeEstimate(); });
+  return forwarded([](Backend& inner) { return inner.endTimeEstimate(); },
+                   [this] { return Backend::endTimeEstimate(); });
 }
 
 void PrismBackend::addEphemeralTimeout(const std::chrono::milliseconds& timeout) {
@@ -155,7 +157,8 @@ void PrismBackend::registerCompletionHook(std::int64_t id, c10d::CompletionHook 
 }
 
 void PrismBackend::unregisterCompletionHook(std::int64_t id) {
-  forwarded([&](Backend& inner) { inner.unregisterCompletionHook(id); }, [&] { Backend::unregisterCompletionHook(id); });
+  forwarded([&](Backend& inner) { inner.unregisterCompletionHook(id); },
+            [&] { Backend::unregisterCompletionHook(id); });
 }
 
 void PrismBackend::suspend() {

@@ -26,7 +26,7 @@ class CommTable {
 
   std::uint32_t group(const std::string& name, std::span<const std::int32_t> members);
   CommId add(const CommInfo& info);
-  void withdraw(CommId comm);  // it did not happen: what came behind it in its sequence moves up
+  void withdraw(CommId comm);                  // it did not happen: what came behind it in its sequence moves up
   void done(CommId comm, std::int64_t at_ns);  // the first call wins; an unknown id is ignored
 
   std::vector<Entry> entries() const;
