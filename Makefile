@@ -90,6 +90,10 @@ test-torch211: preflight  ## build for the oldest supported torch and run the ba
 conformance: build $(VENV)/.installed-test  ## PyTorch's own tests of torch.distributed, under prism (minutes)
 	@$(RUN) python -m pytest -q tests/conformance $(PYTEST_ARGS)
 
+.PHONY: ecosystem
+ecosystem: build $(VENV)/.installed-test  ## programs of accelerate, transformers, DeepSpeed, Megatron-core and Fabric, unedited
+	@tools/test_ecosystem.sh $(PYTHON) .venv-ecosystem $(PYTEST_ARGS)
+
 .PHONY: soak
 soak: build $(VENV)/.installed-test  ## faults of every kind at many points of a capture (an hour)
 	@$(RUN) python -m pytest -q tests/soak $(PYTEST_ARGS)

@@ -12,6 +12,7 @@ from torch.distributed import PrefixStore, rendezvous
 
 # Rendezvous of this process so far, by address: a program may destroy its groups and meet again at the same place.
 _meetings: Counter[str] = Counter()
+_originals: dict[str, object] = {}  # torch's own, for helper processes of a rank
 
 
 def _value(scheme: str, query: dict[str, str], name: str, variable: str) -> int:
@@ -24,9 +25,12 @@ def _value(scheme: str, query: dict[str, str], name: str, variable: str) -> int:
     return int(text)
 
 
-def _meet(url: str, **_):
-    from prismllm import _c10d
+def _meet(url: str, **options):
+    from prismllm import _c10d, takeover
 
+    if not takeover.check_may_create_group():
+        yield from _originals[urlparse(url).scheme](url, **options)
+        return
     parts = urlparse(url)
     query = dict(parse_qsl(parts.query))
     rank = _value(parts.scheme, query, "rank", "RANK")
@@ -41,4 +45,5 @@ def install():
     # register_rendezvous_handler() refuses schemes that exist.
     handlers = sys.modules[rendezvous.__module__]._rendezvous_handlers
     for scheme in ("env", "tcp", "file"):
+        _originals[scheme] = handlers[scheme]
         handlers[scheme] = _meet

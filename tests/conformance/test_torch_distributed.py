@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch_cases
 import worlds
 from torch.testing._internal.common_distributed import TEST_SKIPS
+from torch.testing._internal.distributed import distributed_test
 
 WORLD = torch_cases.WORLD
 SKIP_TEXTS = {skip.exit_code: skip.message for skip in TEST_SKIPS.values()}
@@ -21,11 +22,12 @@ DIFFERENT = {
 }
 
 
-def _on_gloo(rank, world, name):
+def _on_gloo(rank, world, name, backend="gloo"):
     """Why the test was skipped, or None."""
+    distributed_test.BACKEND = backend
     os.environ["TEMP_DIR"] = os.environ["PRISM_TEST_FOLDER"]
     case = torch_cases.Case(name, rank)
-    dist.init_process_group("gloo", init_method=case.init_method, rank=rank, world_size=world)
+    dist.init_process_group(backend, init_method=case.init_method, rank=rank, world_size=world)
     try:
         getattr(torch_cases.Case, name)(case)
     except unittest.SkipTest as skip:
@@ -42,7 +44,7 @@ def _under_prism(rank, world, name):
     from prismllm import takeover
 
     takeover.start_rank()
-    skipped = _on_gloo(rank, world, name)
+    skipped = _on_gloo(rank, world, name, torch_cases.NAME)
     takeover.finish_rank()
     return skipped
 
@@ -50,7 +52,7 @@ def _under_prism(rank, world, name):
 def _run(route, name, folder):
     if route == "record":
         return worlds.run_ranks(WORLD, _under_prism, name, environment={"PRISM_RECORD": str(folder)})
-    skipped, error = worlds.capture(WORLD, _on_gloo, name, environment={"PRISM_RECORD": str(folder)})
+    skipped, error = worlds.capture(WORLD, _on_gloo, name, torch_cases.NAME, environment={"PRISM_RECORD": str(folder)})
     if error:
         raise worlds.RankFailed(error)
     return skipped

@@ -364,3 +364,59 @@ def test_a_receive_from_anyone_says_who_it_was():
     answers, error = worlds.capture(3, _any_source)
     assert error is None
     assert answers[0] == [1, 2]
+
+
+def _unusual_tensors(rank, world):
+    dist.init_process_group("gloo")
+    turned = torch.zeros(3, 2 * world).t()  # not contiguous, gathered into by rows
+    dist.all_gather_into_tensor(turned, torch.full((2, 3), rank + 1.0))
+    scattered = torch.zeros(1, 3)
+    dist.reduce_scatter_tensor(scattered, (torch.arange(3.0 * world).view(3, world) + rank).t())
+    sparse = torch.sparse_coo_tensor([[rank, world]], [1.0, 2.0], (world + 1,))
+    work = dist.all_reduce(sparse, async_op=True)
+    work.wait()
+    dist.destroy_process_group()
+    return turned[:, 0].tolist(), scattered.tolist(), work.result()[0].to_dense().tolist()
+
+
+def test_tensors_that_are_not_contiguous_or_sparse():
+    answers, error = worlds.capture(2, _unusual_tensors)
+    assert error is None
+    for rank, (gathered, scattered, summed) in enumerate(answers):
+        assert gathered == [1.0, 1.0, 2.0, 2.0]
+        # Row `rank` of [[0, 2, 4], [1, 3, 5]], plus itself with 1 added.
+        assert scattered == [[2 * x + 1.0 for x in (rank, rank + 2, rank + 4)]]
+        assert summed == [1.0, 1.0, 4.0]
+
+
+def _merged(rank, world):
+    from datetime import timedelta
+
+    dist.init_process_group("gloo")
+    half = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+    store = dist.PrefixStore("meeting", dist.distributed_c10d._get_default_store())
+    whole = half.merge_remote_group(store, world, timedelta(seconds=30), "whole")
+    total = torch.tensor([rank + 1.0])
+    whole.allreduce([total]).wait()
+    return whole.size(), total.item()
+
+
+@pytest.mark.skipif(not hasattr(dist.ProcessGroup, "merge_remote_group"), reason="this torch cannot merge groups")
+def test_groups_that_merge_reduce_together():
+    answers, error = worlds.capture(4, _merged)
+    assert error is None
+    assert answers == [(4, 10.0)] * 4
+
+
+def _gathered_into_one_tensor(rank, world):
+    dist.init_process_group("nccl")  # Gloo has no such operation
+    output = torch.zeros(world, 2) if rank == 1 else torch.zeros(0)
+    dist.gather_single(torch.tensor([[rank, 10.0 * rank]]), output if rank == 1 else None, dst=1)
+    return output.tolist()
+
+
+@pytest.mark.skipif(not hasattr(dist, "gather_single"), reason="this torch has no gather_single")
+def test_the_root_of_gather_single_has_a_row_of_every_member():
+    answers, error = worlds.capture(3, _gathered_into_one_tensor)
+    assert error is None
+    assert answers == [[], [[0, 0], [1, 10], [2, 20]], []]

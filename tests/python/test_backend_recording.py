@@ -172,3 +172,26 @@ def _iterations(rank, world):
 def test_the_program_marks_its_iterations(record):
     for rank in record(2, _iterations):
         assert len(rank.mark_node) == 3
+
+
+def _refused(rank, world):
+    """Calls that are wrong in themselves, on one rank alone, between two that are not."""
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        for wrong in (
+            lambda: dist.broadcast(torch.ones(3), src=99),
+            lambda: dist.reduce(torch.ones(3), dst=99),
+            lambda: dist.all_gather([torch.ones(3)] * (world + 1), torch.ones(3)),
+            lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [9] * world, [1] * world),
+        ):
+            with pytest.raises(RuntimeError):
+                wrong()
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == world
+
+
+def test_a_refused_call_did_not_happen_and_the_program_may_go_on(record):
+    for rank in record(2, _refused):
+        assert rank.is_op("all_reduce").sum() == 2  # and the barrier that the fixture adds
+        assert len(rank.is_op("all_reduce")) == 3

@@ -193,3 +193,34 @@ def test_a_program_under_torchrun_is_recorded_by_an_environment_variable(tmp_pat
         recorded = trace.load(recordings / f"rank-{rank}.prism").rank(rank)
         assert recorded.is_op("all_reduce").sum() == 1
         assert recorded.is_op("barrier").sum() == 1
+
+
+def _other_questions(rank, world):
+    dist.init_process_group("gloo")
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    answers = [
+        backend.supports_shrinking,
+        backend.supports_tensor_alloc(torch.device("cpu")),
+        getattr(group, "supports_window", None),
+    ]
+    backend._enable_collectives_timing() if hasattr(backend, "_enable_collectives_timing") else None
+    for question in (
+        lambda: backend.mem_allocator,
+        lambda: backend.allocate_tensor(4, dtype=torch.float32, device=torch.device("cpu")),
+        group._wait_for_pending_works,
+        lambda: group._register_on_completion_hook(print),
+    ):
+        try:
+            answers.append(question())
+        except Exception as error:
+            answers.append((type(error).__name__, str(error).splitlines()[0]))
+    dist.destroy_process_group()
+    return answers
+
+
+def test_a_backends_other_questions_are_answered_as_gloo_answers_them():
+    of_gloo = worlds.run_ranks(1, _other_questions)
+    answers, error = worlds.capture(1, _other_questions)
+    assert error is None
+    assert answers == of_gloo

@@ -213,6 +213,21 @@ WorkPtr PrismBackend::gather(TensorLists& outputs, Tensors& inputs, const c10d::
       [&](Backend& inner) { return inner.gather(outputs, inputs, options); });
 }
 
+#ifdef C10D_BACKEND_HAS_HOOKS
+WorkPtr PrismBackend::gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) {
+  return run(
+      Op::kGather, OpType::GATHER,
+      [&](Call& call) {
+        copy_common(call, options);
+        call.root = static_cast<int>(options.rootRank);
+        call.inputs = {input};
+        if (call.root == group_.rank) call.outputs = {output};
+        call.output_layout = Layout::kBlocksPerMember;
+      },
+      [&](Backend& inner) { return inner.gather_into_tensor(output, input, options); });
+}
+#endif
+
 WorkPtr PrismBackend::scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   return run(
       Op::kScatter, OpType::SCATTER,

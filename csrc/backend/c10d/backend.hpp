@@ -37,7 +37,42 @@ class PrismBackend : public c10d::Backend {
   void eagerConnectSingleDevice(at::Device device) override;
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const Vector<int>& ranks,
                    const OptionsPtr& options) override;
+  BackendPtr merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options, const int& rank,
+                   const int& size) override;
   BackendPtr inner() const { return route_->inner(); }
+
+  // What only another backend can answer: the real route asks it, capture answers as a backend without it
+  // (backend_forwarding.cpp).
+  bool supportsShrinking() const override;
+  BackendPtr shrink(const Vector<std::int64_t>& excluded, int flags, const OptionsPtr& options) override;
+  c10d::ErrorType getError() override;
+  void enableCollectivesTiming() override;
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  void waitForPendingWorks() override;
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  bool supportsTensorAlloc(c10::DeviceIndex device) override;
+  bool supportsTimeEstimation() const override;
+#ifdef C10D_BACKEND_HAS_HOOKS  // the youngest of these; torch 2.11 has none of them
+  bool isInitialized() override;
+  void startTimeEstimate() override;
+  float endTimeEstimate() override;
+  void addEphemeralTimeout(const std::chrono::milliseconds& timeout) override;
+  bool supportsReconfigure() const override;
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
+  bool supportsWindow() const override;
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+  bool supportsAbortHooks() const override;
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override;
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+  void suspend() override;
+  void resume() override;
+  std::unordered_map<std::string, std::uint64_t> getMemoryStats() override;
+#endif
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
@@ -50,6 +85,9 @@ class PrismBackend : public c10d::Backend {
   WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+#ifdef C10D_BACKEND_HAS_HOOKS  // younger than torch 2.11
+  WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& options) override;
+#endif
   WorkPtr scatter(Tensors& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) override;
   WorkPtr reduce_scatter(Tensors& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
@@ -70,6 +108,9 @@ class PrismBackend : public c10d::Backend {
  private:
   template <typename Describe, typename Send>
   WorkPtr run(Op op, c10d::OpType type, Describe describe, Send forward);
+  // `call` of the backend behind the real route; without one `otherwise`.
+  template <typename Call, typename Otherwise>
+  auto forwarded(Call call, Otherwise otherwise) const;
 
   GroupInfo group_;
   std::unique_ptr<Route> route_;

@@ -15,6 +15,7 @@
 #include "backend/c10d/session.hpp"
 #include "backend/c10d/tensors.hpp"
 #include "backend/c10d/work.hpp"
+#include "backend/coordinator/rules.hpp"
 
 namespace prism {
 namespace {
@@ -63,8 +64,10 @@ class CaptureRoute : public Route {
     expect_waits_after_backward();
     auto blocks = blocks_of(call, group_->size());
     if (!blocks) fail(blocks.error(), call.op);
+    auto operation = operation_of(call, *blocks);
     const IssueScope scope(call, *group_, batch_);
-    return submit(call, *blocks, scope.comm(), next_number(call));
+    operation.number = next_number(call);
+    return submit(call, *blocks, operation, scope.comm());
   }
 
   void start_coalescing() override {
@@ -102,6 +105,11 @@ class CaptureRoute : public Route {
     return make_capture_route(child, options ? options->timeout : options_->timeout, coalescing_);
   }
 
+  std::unique_ptr<Route> merge(const c10::intrusive_ptr<c10d::Store>&, const OptionsPtr& options,
+                               const GroupInfo& merged) override {
+    return make_capture_route(merged, options->timeout, coalescing_);
+  }
+
   bool supports_splitting() const override { return true; }
   bool supports_coalescing() const override { return coalescing_; }
   OptionsPtr options() override { return options_; }
@@ -130,7 +138,8 @@ class CaptureRoute : public Route {
     return sends_[{call.peer, call.tag}]++;
   }
 
-  WorkPtr submit(const Call& call, const Blocks& blocks, CommId comm, std::uint64_t number) {
+  // A call that is wrong in itself is refused here, as a real backend does: the program may catch that and go on.
+  Operation operation_of(const Call& call, const Blocks& blocks) const {
     Operation operation;
     operation.group = handle_;
     operation.op = call.op;
@@ -153,12 +162,18 @@ class CaptureRoute : public Route {
       fail({ErrorCode::kInvalidInput, fmt::format("tag {}; accepted: 0 and above", call.tag)}, call.op);
     operation.shapes = shapes_of(call);
     for (const auto& block : blocks.outputs) operation.output_bytes.push_back(bytes_of(block));
+    for (const auto& block : blocks.inputs) operation.inputs.push_back({.bytes = bytes_of(block)});
+    if (auto checked = rules::check_call(operation, group_->size(), group_->rank); !checked)
+      fail(checked.error(), call.op);
+    return operation;
+  }
+
+  WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
-    operation.number = number;
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
     if (is_short(timeout)) operation.timeout = timeout;
     auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);

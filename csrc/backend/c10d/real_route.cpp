@@ -59,6 +59,11 @@ class RealRoute : public Route {
     return inner ? make_real_route(child, std::move(inner)) : nullptr;
   }
 
+  std::unique_ptr<Route> merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options,
+                               const GroupInfo& merged) override {
+    return make_real_route(merged, inner_->merge(store, options, merged.rank, merged.size()));
+  }
+
   bool supports_splitting() const override { return inner_->supportsSplitting(); }
   bool supports_coalescing() const override { return inner_->supportsCoalescing(); }
   OptionsPtr options() override { return inner_->getBackendOptions(); }

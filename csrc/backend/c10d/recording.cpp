@@ -35,7 +35,8 @@ IssueScope::IssueScope(const Call& call, const GroupInfo& group, std::int32_t ba
   if (is_reduction(call.op)) info.reduce_op = reduce_op_of(call.reduce_op);
   info.async = call.async;
   info.group = recorder->group(group.key, group.members);
-  info.peer = is_point_to_point(call.op) && call.peer >= 0 ? group.members[call.peer] : call.root;
+  info.peer =
+      is_point_to_point(call.op) && call.peer >= 0 && call.peer < group.size() ? group.members[call.peer] : call.root;
   info.tag = call.tag;
   info.batch = batch;
   info.input_bytes = total_bytes(call.inputs);
@@ -44,7 +45,12 @@ IssueScope::IssueScope(const Call& call, const GroupInfo& group, std::int32_t ba
 }
 
 IssueScope::~IssueScope() {
-  if (auto* recorder = comm_ == kNoComm ? nullptr : Recorder::active()) recorder->end_issue(comm_);
+  auto* recorder = comm_ == kNoComm ? nullptr : Recorder::active();
+  if (!recorder) return;
+  if (std::uncaught_exceptions() > exceptions_)
+    recorder->withdraw_issue(comm_);
+  else
+    recorder->end_issue(comm_);
 }
 
 WaitScope::WaitScope() : recorder_(Recorder::active()) {

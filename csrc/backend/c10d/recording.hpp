@@ -2,6 +2,7 @@
 // futures, which cannot be hooked. All of it is skipped while nothing is recorded.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "backend/c10d/call.hpp"
@@ -9,7 +10,8 @@
 
 namespace prism {
 
-// The issue node of one operation: opens where it is made, closes with the scope. Of its own thread.
+// The issue node of one operation: opens where it is made, closes with the scope; none, where an exception leaves the
+// scope. Of its own thread.
 class IssueScope {
  public:
   IssueScope(const Call& call, const GroupInfo& group, std::int32_t batch);
@@ -20,6 +22,7 @@ class IssueScope {
 
  private:
   CommId comm_ = kNoComm;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 // A wait of the calling thread; scopes inside another one belong to the outermost, which is the one recorded.

@@ -34,6 +34,9 @@ class Route {
   // The route of a subgroup made by ProcessGroup::splitGroup, nullptr where this process is no member.
   virtual std::unique_ptr<Route> split(const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
                                        const OptionsPtr& options, const GroupInfo& child) = 0;
+  // The route of a group that remote groups join to form; `merged` names its members.
+  virtual std::unique_ptr<Route> merge(const c10::intrusive_ptr<c10d::Store>& store, const OptionsPtr& options,
+                                       const GroupInfo& merged) = 0;
   virtual bool supports_splitting() const = 0;
   virtual bool supports_coalescing() const = 0;
   virtual OptionsPtr options() = 0;

@@ -79,13 +79,15 @@ Result<std::vector<at::Tensor>> split_blocks(const Call& call, const std::vector
         return Error{ErrorCode::kInvalidInput, fmt::format("{}: the {} has {} elements; accepted is a multiple of the "
                                                            "group's size, {}",
                                                            name(call.op), which, tensor.numel(), members)};
-      if (!tensor.is_contiguous())
-        return Error{
-            ErrorCode::kInvalidInput,
-            fmt::format("{}: the {} is not contiguous; accepted is a contiguous tensor", name(call.op), which)};
-      const auto flat = tensor.view(-1);
-      const auto numel = tensor.numel() / members;
-      for (int m = 0; m < members; ++m) blocks.push_back(flat.narrow(0, m * numel, numel));
+      const bool by_rows = !tensor.is_contiguous();
+      if (by_rows && tensor.size(0) % members != 0)
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("{}: the {} is not contiguous and has {} rows; accepted is a multiple of the group's "
+                                 "size, {}, or a contiguous tensor",
+                                 name(call.op), which, tensor.size(0), members)};
+      const auto rows = by_rows ? tensor : tensor.view(-1);
+      const auto count = rows.size(0) / members;
+      for (int m = 0; m < members; ++m) blocks.push_back(rows.narrow(0, m * count, count));
     }
     per_tensor.push_back(std::move(blocks));
   }

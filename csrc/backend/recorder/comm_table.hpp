@@ -20,17 +20,22 @@ class CommTable {
   struct Entry {
     RankRecord::Comm comm;
     std::int64_t done_ns = kNotDone;
+    bool withdrawn = false;
   };
   static constexpr std::int64_t kNotDone = INT64_MIN;
 
   std::uint32_t group(const std::string& name, std::span<const std::int32_t> members);
   CommId add(const CommInfo& info);
+  void withdraw(CommId comm);                  // it did not happen: what came behind it in its sequence moves up
   void done(CommId comm, std::int64_t at_ns);  // the first call wins; an unknown id is ignored
 
   std::vector<Entry> entries() const;
   std::vector<RankRecord::Group> groups() const;
 
  private:
+  // The counter of the sequence that a communication belongs to.
+  std::int64_t& next(const RankRecord::Comm& comm);
+
   const int rank_;
   mutable std::mutex mutex_;
   std::deque<Entry> entries_;

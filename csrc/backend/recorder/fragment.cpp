@@ -71,7 +71,8 @@ RankRecord Recorder::Impl::record() const {
   };
   for (const auto& lane : lanes)
     for (std::size_t i = 0; i < lane->issued.size(); ++i) number(lane->issued[i].comm);
-  for (std::size_t comm = 0; comm < entries.size(); ++comm) number(static_cast<CommId>(comm));
+  for (std::size_t comm = 0; comm < entries.size(); ++comm)
+    if (!entries[comm].withdrawn) number(static_cast<CommId>(comm));
   std::map<std::int32_t, std::int32_t> batches;
   for (auto& comm : record.comms)
     if (comm.batch >= 0)

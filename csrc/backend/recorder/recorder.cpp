@@ -173,6 +173,14 @@ void Recorder::end_issue(CommId comm) {
   if (!lane.open.empty()) impl_->emit_issue(lane, at);
 }
 
+void Recorder::withdraw_issue(CommId comm) {
+  if (comm == kNoComm) return;
+  Lane& lane = impl_->lane(impl_->now());
+  if (std::erase(lane.open, comm) == 0) return end_issue(comm);  // the lane was cut meanwhile, with it on record
+  impl_->comms.withdraw(comm);
+  --lane.issue_depth;
+}
+
 void Recorder::transfer_done(CommId comm, std::int64_t at_ns) { impl_->comms.done(comm, at_ns); }
 
 void Recorder::begin_wait() {

@@ -63,6 +63,8 @@ class Recorder {
   // here. Calls may nest (a coalesced batch): one issue node, one transfer per communication.
   CommId begin_issue(const CommInfo& info);
   void end_issue(CommId comm);
+  // In the place of end_issue(), where the backend refused the call: no operation, on no member.
+  void withdraw_issue(CommId comm);
   // --- when this member's part is done; any thread; `at_ns` on the recorder's clock (now() below). First call wins.
   // Without it a transfer ends with the first wait for it, or with the recording.
   void transfer_done(CommId comm, std::int64_t at_ns);

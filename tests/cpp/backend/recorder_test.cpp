@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
@@ -359,4 +360,29 @@ TEST_CASE("a forked child of a rank records nothing") {
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
   CHECK(Recorder::active() != nullptr);
+}
+
+TEST_CASE("a call that the backend refused leaves no communication and no gap in its sequence") {
+  Job job;
+  CommInfo all_reduce{.op = Op::kAllReduce, .group = job.world};
+  job.issue(0, 1, all_reduce);
+  CommInfo wrong{.op = Op::kBroadcast, .group = job.world, .peer = 99};
+  const CommId refused = job.recorder().begin_issue(wrong);
+  const CommId other = [&] {  // of another thread, while the first still asks the backend
+    CommId comm = kNoComm;
+    std::thread([&] { comm = job.issue(2, 3, all_reduce); }).join();
+    return comm;
+  }();
+  REQUIRE(other != kNoComm);
+  job.recorder().withdraw_issue(refused);
+  job.issue(4, 5, all_reduce);
+  const RankRecord record = job.take(6);
+  REQUIRE(record.comms.size() == 3);
+  std::vector<std::int64_t> sequence;
+  for (const auto& comm : record.comms) {
+    CHECK(comm.op == Op::kAllReduce);
+    sequence.push_back(comm.seq);
+  }
+  std::ranges::sort(sequence);
+  CHECK(sequence == std::vector<std::int64_t>{0, 1, 2});
 }
