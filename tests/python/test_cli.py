@@ -76,7 +76,7 @@ def repository_programs(repository):
         ("record -n 2 -o /dev/null echo.py", "'/dev/null' cannot be written (it is no regular file)"),
         ("record -n 2 --run-dir echo.py/run echo.py", "the run's folder cannot be made"),
         ("record -n 2 --slots 2 echo.py", "No such option '--slots'"),
-        ("capture -n 2 --slots 0 echo.py", "0 is not in the range"),
+        ("capture -n 2 --slots 0 echo.py", "--slots 0 leaves nobody to compute"),
         ("capture -n 2 --memory-budget lots echo.py", "'lots' is not a size"),
         ("capture -n 2 --memory-budget inf echo.py", "'inf' is not a size"),
         ("capture -n 2 --memory-budget 1e9T echo.py", "'1e9T' is not a size"),
@@ -234,7 +234,7 @@ def test_record_says_what_the_contract_promises(traces):
 
 def test_capture_says_what_the_contract_promises(traces):
     summary = traces[1]["one"]
-    more = {"printed", "staged_bytes_peak", "spilled_bytes_peak", "device_swaps", "device_swap_s"}
+    more = {"printed", "hosts", "staged_bytes_peak", "spilled_bytes_peak", "device_swaps", "device_swap_s"}
     assert summary.keys() - more == set(CAPTURE_KEYS.split())
     # Two ranks' gradients at least, of a job that needs no disk.
     assert summary["staged_bytes_peak"] > 1 << 10 and summary["spilled_bytes_peak"] == 0
