@@ -29,7 +29,7 @@ class PlainExecutor : public Executor {
 class Rank {
  public:
   Rank(std::unique_ptr<RankClient> client, int rank, int world);
-  ~Rank() { client_.reset(); }  // callbacks write to answers_ until then
+  ~Rank() { delete client_.get(), client_.release(); }  // callbacks use answers_ and client_ until it is gone
   RankClient& client() { return *client_; }
   int rank() const { return rank_; }
   GroupHandle world_group();

@@ -102,11 +102,10 @@ TEST_CASE("where tensors cannot be written, that is the job's error") {
 }
 
 TEST_CASE("ranks that are not in the job are refused") {
-  const auto job = run_job(
-      2, 1, [](Rank&) {},
-      [](Coordinator::Options& options) {
-        options.data_directory = ".";
-        options.data_for_ranks.emplace({2});
-      });
-  REQUIRE(error_of(job).message == "tensors are to be recorded for rank 2; accepted: 0 to 1");
+  auto options = small_coordinator(2, 1);
+  options.data_directory = ".";
+  options.data_for_ranks.emplace({2});
+  const auto served = Coordinator(options, std::make_shared<PlainExecutor>()).run();
+  REQUIRE_FALSE(served);
+  REQUIRE(served.error().message == "tensors are to be recorded for rank 2; accepted: 0 to 1");
 }
