@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import threading
+import time
 
 import pytest
 from faults import alive
@@ -15,6 +16,7 @@ from host_pairs import TOKEN, Job, two_hosts
 from prismllm.launch import LaunchError, RunFolder
 from prismllm.launch.hosts import agent as agents
 from prismllm.launch.hosts import channel as channels
+from prismllm.launch.hosts import head as heads
 from prismllm.launch.hosts.channel import Channel, ChannelError, parse_address, read_token
 from prismllm.launch.hosts.head import shares
 from prismllm.launch.processes import descendants
@@ -62,6 +64,34 @@ def test_another_token_is_refused_on_both_sides():
     assert head == "it does not know the token"
     assert "different tokens" in agent
     assert keys == [b"", b""]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"proof": "\u00e9", "nonce": "\ud800"}, {"proof": 1, "nonce": []}, {"nonce": "0" * 32, "proof": "f" * 64}],
+)
+def test_whatever_an_agent_answers_the_head_only_refuses_it(answer):
+    head, agent = ends()
+    agent.send(answer)
+    with pytest.raises(ChannelError):
+        head.greet_agent(TOKEN)
+
+
+def test_an_end_that_speaks_slowly_is_not_waited_for_any_longer():
+    head, agent = ends()
+    head.deadline = time.monotonic()
+    agent.socket.sendall(b"x")
+    with pytest.raises(ChannelError, match="in time"):
+        head.receive()
+
+
+def test_hosts_of_one_name_are_told_apart_whoever_came_first():
+    offers = [heads.Offer(None, "a", slots, "10.0.0.1") for slots in (2, 1)] + [heads.Offer(None, "b", 1, "10.0.0.2")]
+    for order in (offers, offers[::-1]):
+        for offer in order:
+            offer.name = offer.name[0]
+        told = heads._told_apart(sorted(order, key=lambda offer: (offer.name, offer.slots, offer.peer)))
+        assert [(offer.name, offer.slots) for offer in told] == [("a", 1), ("a#2", 2), ("b", 1)]
 
 
 def test_before_the_greeting_nobody_can_make_us_keep_much():
@@ -303,7 +333,7 @@ def test_a_program_that_is_not_the_heads_is_not_run(changed, why, tmp_path, monk
     program = {"name": "program.py", "is_module": False, "args": []}
     job = {"program": program, "digest": "", "folder": str(tmp_path), "link_port": 1, "host_timeout_s": 10} | changed
     with pytest.raises(LaunchError, match=re.escape(why)):
-        agents._options(job, RunFolder(str(tmp_path)), ends()[0], ("127.0.0.1", 1))
+        agents._options(job, agents.Means(1), RunFolder(str(tmp_path)), ends()[0], ("127.0.0.1", 1))
 
 
 # --- wrong use

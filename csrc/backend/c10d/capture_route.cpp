@@ -67,7 +67,12 @@ class CaptureRoute : public Route {
     auto operation = operation_of(call, *blocks);
     const IssueScope scope(call, *group_, batch_);
     operation.number = next_number(call);
-    return submit(call, *blocks, operation, scope.comm());
+    try {
+      return submit(call, *blocks, operation, scope.comm());
+    } catch (...) {
+      return_number(call);  // as the recorder withdraws it
+      throw;
+    }
   }
 
   void start_coalescing() override {
@@ -166,6 +171,15 @@ class CaptureRoute : public Route {
     if (auto checked = rules::check_call(operation, group_->size(), group_->rank); !checked)
       fail(checked.error(), call.op);
     return operation;
+  }
+
+  void return_number(const Call& call) {
+    if (call.op == Op::kRecv) return;
+    const std::lock_guard lock(numbers_mutex_);
+    if (!is_point_to_point(call.op))
+      --collectives_;
+    else
+      --sends_[{call.peer, call.tag}];
   }
 
   WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {

@@ -258,7 +258,8 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("first_rank"), py::arg("ranks"), py::arg("proof"), py::arg("coordinators_proof"),
            py::arg("memory_budget_bytes") = 0, py::arg("spill_directory") = "", py::arg("must_spill") = false,
            py::arg("host_timeout_s") = 10.0)
-      .def("run", &serve<Relay>, NoGil(), "As Coordinator.run().");
+      .def("run", &serve<Relay>, NoGil(), "As Coordinator.run().")
+      .def_property_readonly("was_told", &Relay::was_told, "Whether its error is one that the coordinator has told.");
 
   module.def(
       "fill_heaps",

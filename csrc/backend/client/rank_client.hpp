@@ -31,7 +31,7 @@ class RankClient {
   struct Options {
     std::string address;  // name of the coordinator's abstract Unix socket
     int rank = 0, world_size = 1;
-    std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);  // until the coordinator answers
+    std::chrono::nanoseconds connect_timeout = std::chrono::minutes(5);  // until the coordinator answers
     bool alone_in_process = true;  // false: other threads of this process are none of this rank's (several per process)
   };
   // Connects, maps the shared memory, and waits for a slot.

@@ -17,7 +17,7 @@ constexpr int kReadsInARow = 8;  // then others have their turn
 }  // namespace
 
 Connection::Connection(Socket socket, Handlers handlers)
-    : heard_ns(now_ns()), socket_(std::move(socket)), handlers_(std::move(handlers)) {
+    : made_ns(now_ns()), heard_ns(made_ns), socket_(std::move(socket)), handlers_(std::move(handlers)) {
   socklen_t length = sizeof peer_;
   getsockopt(fd(), SOL_SOCKET, SO_PEERCRED, &peer_, &length);
 }
@@ -141,10 +141,9 @@ void send_block(Connection& connection, std::span<const std::uint8_t> bytes, con
 }
 
 void append_rank_frames(wire::Buffer& out, int rank, std::span<const std::uint8_t> frames) {
-  constexpr std::size_t kTogether = 1 << 20;
   while (!frames.empty()) {
     std::size_t size = 0;
-    while (size < frames.size() && size < kTogether) {
+    while (size < frames.size() && size < wire::kTogetherBytes) {
       std::uint32_t body = 0;
       std::memcpy(&body, frames.data() + size, sizeof body);
       size += wire::kFrameHeaderBytes + body;

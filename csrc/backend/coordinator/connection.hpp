@@ -40,7 +40,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   int rank = -1;  // once it has said who it is
   std::size_t frame_limit = wire::kMaxHelloBytes;
-  int host = -1;          // at whose relay's end this is, once it has said so
+  int host = -1;  // at whose relay's end this is, once it has said so
+  const std::int64_t made_ns;
   std::int64_t heard_ns;  // when something came last
 
  private:

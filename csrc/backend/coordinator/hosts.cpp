@@ -11,6 +11,7 @@
 namespace prism {
 namespace {
 
+constexpr std::size_t kMostStrangers = 4096 + 64;
 constexpr auto kLauncherKnowsBetter = std::chrono::milliseconds(500);  // the host's agent says why its ranks ended
 
 // Without telling by the time it takes how much of it is right.
@@ -34,17 +35,18 @@ Result<void> Coordinator::Impl::listen_for_hosts() {
         std::move(socket),
         Connection::Handlers{[this](Connection& c, const wire::Frame& frame) { link_frame_from_loop(c, frame); },
                              [this](Connection& c, const Error& why) { closed_from_loop(c, why); }});
+    // More than can be greeting us are not kept.
+    if (strangers_.size() >= kMostStrangers) return connection->close();
     strangers_.insert(connection);
+    connection->frame_limit = wire::kMaxGreetingBytes;
     connection->start();
   });
   return {};
 }
 
 std::string Coordinator::Impl::host_text(int index) const {
-  std::vector<int> ranks;
-  for (int rank = 0; rank < options_.world_size; ++rank)
-    if (at(rank).host == index) ranks.push_back(rank);
-  return fmt::format("host {} (ranks {})", host(index).name, ranges_text(ranks));
+  const auto& ranks = links_[static_cast<std::size_t>(index)].ranks;
+  return fmt::format("host {} ({} {})", host(index).name, ranks.size() == 1 ? "rank" : "ranks", ranges_text(ranks));
 }
 
 void Coordinator::Impl::link_frame_from_loop(Connection& connection, const wire::Frame& frame) {
@@ -119,6 +121,7 @@ Result<void> Coordinator::Impl::on_link(int host, const wire::RankJoined& messag
   PRISM_ASSIGN_OR_RETURN(const int rank, rank_of(host, message.rank));
   if (std::exchange(at(rank).joined, true))
     return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
+  at(rank).window = std::make_unique<WindowAllocator>(*memory_, rank);
   if (++joined_ == options_.world_size) join_timer_.cancel();
   scheduler_.make_ready(rank, true);
   return {};
@@ -128,10 +131,10 @@ Result<void> Coordinator::Impl::on_link(int host, const wire::RankInputs& messag
   PRISM_ASSIGN_OR_RETURN(const int rank, rank_of(host, message.rank));
   Link& from = link(host);
   Rank& r = at(rank);
-  if (from.coming.bytes != 0 || message.work <= r.last_work || r.copies.count(message.work) != 0)
+  if (!r.window || from.coming.bytes != 0 || message.work <= r.last_work || r.copies.count(message.work) != 0)
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("inputs of operation {} of rank {} out of turn", message.work, rank)};
-  auto block = results_->allocate(message.bytes);
+  auto block = r.window->allocate(message.bytes);
   if (!block) return Error{block.error().code, fmt::format("what rank {} sends: {}", rank, block.error().message)};
   from.coming_for = rank;
   from.work = message.work;
@@ -174,26 +177,24 @@ Result<void> Coordinator::Impl::on_link(int host, const wire::RankFrames& messag
   return {};
 }
 
-// The regions that a rank of another host names are replaced by where its relay's copy of them stands here.
+// The regions that a rank of another host names are replaced by where the copy of them stands, in its window here.
 Result<void> Coordinator::Impl::take_copy(int rank, WorkId work, std::vector<Region>& inputs) {
-  constexpr std::uint64_t kAlignment = wire::kInputAlignment;
   std::uint64_t total = 0;
   for (const Region& input : inputs) {
     if (input.bytes > memory_->window_bytes() + memory_->spill_window_bytes())
       return Error{ErrorCode::kInvalidInput, fmt::format("an input of {} bytes", input.bytes)};
-    total += (input.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    total += padded(input.bytes);
   }
   const Link& from = link(at(rank).host);
-  const bool sent = from.coming_for == rank && from.work == work && from.coming.bytes == 0;
   const auto copy = at(rank).copies.find(work);
-  const std::uint64_t begin =
-      copy != at(rank).copies.end() ? copy->second : memory_->window_begin(memory_->coordinator());
-  if (total != 0 && (!sent || copy == at(rank).copies.end() || from.coming.offset - begin != total))
+  const bool is_here = copy != at(rank).copies.end() && from.coming_for == rank && from.work == work &&
+                       from.coming.bytes == 0 && from.coming.offset - copy->second == total;
+  if (total != 0 && !is_here)
     return Error{ErrorCode::kInvalidInput, fmt::format("operation {} without the {} bytes of its inputs", work, total)};
-  std::uint64_t offset = begin;
+  std::uint64_t offset = total != 0 ? copy->second : memory_->window_begin(rank);
   for (Region& input : inputs) {
     input.offset = offset;
-    offset += (input.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    offset += padded(input.bytes);
   }
   return {};
 }
@@ -202,7 +203,7 @@ void Coordinator::Impl::drop_copy(int rank, WorkId work) {
   auto& copies = at(rank).copies;
   const auto copy = copies.find(work);
   if (copy == copies.end()) return;
-  results_->free(copy->second);
+  at(rank).window->free(copy->second);
   copies.erase(copy);
 }
 
@@ -223,16 +224,16 @@ std::vector<Region> Coordinator::Impl::placed(int host, const Held& held, std::v
 }
 
 void Coordinator::Impl::end_block(int host, std::uint64_t block) {
-  const auto& to = link(host).connection;
-  if (!to || !to->is_open()) return;
-  wire::append_frame(to->out(), wire::BlockEnds{block});
+  link(host).ended.push_back(block);
   need_turn_end();
 }
 
 void Coordinator::Impl::flush_links() {
   for (std::size_t i = 1; i < links_.size(); ++i) {
     Link& to = links_[i];
+    const auto ended = std::exchange(to.ended, {});
     if (!to.connection || !to.connection->is_open()) continue;
+    for (const std::uint64_t block : ended) wire::append_frame(to.connection->out(), wire::BlockEnds{block});
     const auto waiting = static_cast<std::uint32_t>(scheduler_.waiting_at(static_cast<int>(i)));
     if ((waiting == 0) != (to.waiting_told == 0))
       wire::append_frame(to.connection->out(), wire::RanksWaiting{to.waiting_told = waiting});
@@ -240,10 +241,18 @@ void Coordinator::Impl::flush_links() {
   }
 }
 
+// Tensors are under way: who waits, waits for the link.
+bool Coordinator::Impl::links_are_busy() const {
+  for (const Link& link : links_)
+    if (link.coming.bytes != 0 || (link.connection && link.connection->is_open() && !link.connection->flushed()))
+      return true;
+  return false;
+}
+
 void Coordinator::Impl::link_closed_from_loop(int host, const std::string& why) {
   if (stopping_) return end_if_drained_from_loop();
   bool all_finished = true;
-  for (const Rank& rank : ranks_) all_finished = all_finished && (rank.host != host || rank.finished);
+  for (const int rank : link(host).ranks) all_finished = all_finished && at(rank).finished;
   if (all_finished) return;
   auto timer = std::make_shared<boost::asio::steady_timer>(io_, kLauncherKnowsBetter);
   timer->async_wait([this, host, why, timer](boost::system::error_code error) {
@@ -257,6 +266,8 @@ void Coordinator::Impl::watch_links_from_loop() {
   for (std::size_t i = 1; i < links_.size(); ++i) {
     const auto& connection = links_[i].connection;
     if (!connection || !connection->is_open()) continue;
+    if (connection->heard_ns < long_ago) connection->read_what_is_there();  // it may be us who were slow
+    if (stopping_ || !connection->is_open()) return;
     if (connection->heard_ns < long_ago)
       return fail_from_loop(
           {ErrorCode::kPeerFailed,
@@ -264,10 +275,11 @@ void Coordinator::Impl::watch_links_from_loop() {
                        std::chrono::duration<double>(options_.host_timeout).count())});
     wire::append_frame(connection->out(), wire::Heartbeat{});
   }
-  std::vector<std::shared_ptr<Connection>> silent;
+  // A relay says who it is when its host has imported torch.
+  std::vector<std::shared_ptr<Connection>> old;
   for (const auto& stranger : strangers_)
-    if (stranger->heard_ns < long_ago) silent.push_back(stranger);
-  for (const auto& stranger : silent) {
+    if (stranger->made_ns < now_ns() - options_.join_timeout.count()) old.push_back(stranger);
+  for (const auto& stranger : old) {
     stranger->close();
     strangers_.erase(stranger);
   }

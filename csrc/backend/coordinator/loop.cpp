@@ -63,9 +63,10 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
       links_(hosts_.size()) {
   int rank = 0;
   for (std::size_t i = 0; i < hosts_.size(); ++i) {
-    links_[i].first_rank = rank;
-    for (int last = rank + hosts_[i].ranks; rank < last && rank < options_.world_size; ++rank)
+    for (int last = rank + hosts_[i].ranks; rank < last && rank < options_.world_size; ++rank) {
       at(rank).host = static_cast<int>(i);
+      links_[i].ranks.push_back(rank);
+    }
   }
 }
 
@@ -78,6 +79,7 @@ Coordinator::Impl::~Impl() {
   postponed_.clear();
   for (Rank& rank : ranks_) rank.unread.clear();  // while results_ is still there
   for (Link& link : links_) link.connection.reset();
+  for (Rank& rank : ranks_) rank.window.reset();  // while memory_ is
   io_.restart();
   io_.poll();  // what the executor posted at the end holds references to this
 }
@@ -203,7 +205,8 @@ void Coordinator::Impl::fail_from_loop(Error error) {
   if (recorder_) recorder_->cancel();
   quiet_watch_.stop();
   timeouts_.stop();
-  for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_, &links_timer_}) timer->cancel();
+  for (auto* timer : {&join_timer_, &holders_timer_, &stopped_timer_, &pause_timer_, &links_timer_, &accept_timer_})
+    timer->cancel();
   for (const auto& stranger : strangers_) stranger->close();
   strangers_.clear();
   boost::system::error_code ignored;

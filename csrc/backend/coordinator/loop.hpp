@@ -77,7 +77,8 @@ struct Coordinator::Impl {
     int host = 0;
     std::shared_ptr<Connection> connection;                        // of a rank of this host
     wire::Buffer out;                                              // to one of another host
-    std::unordered_map<WorkId, std::uint64_t> copies;              // and our blocks with what its operations take
+    std::unique_ptr<WindowAllocator> window;                       // of one of another host, for what it sends:
+    std::unordered_map<WorkId, std::uint64_t> copies;              // a block for each operation
     std::optional<boost::asio::posix::stream_descriptor> process;  // pidfd
     bool joined = false, finished = false;
     std::uint64_t grants = 0;
@@ -98,7 +99,8 @@ struct Coordinator::Impl {
   };
   struct Link {
     std::shared_ptr<Connection> connection;  // to the relay of this host; null for our own
-    int first_rank = 0;
+    std::vector<int> ranks;
+    std::vector<std::uint64_t> ended;  // blocks; told after what names them
     std::uint32_t waiting_told = 0;
     int coming_for = -1;  // the rank whose inputs come
     WorkId work = 0;
@@ -140,6 +142,7 @@ struct Coordinator::Impl {
   void end_block(int host, std::uint64_t block);
   std::vector<Region> placed(int host, const Held& held, std::vector<Region> regions);
   void flush_links();
+  bool links_are_busy() const;
   void watch_links_from_loop();
 
   // loop_turn.cpp: slots
@@ -220,7 +223,7 @@ struct Coordinator::Impl {
   boost::asio::local::stream_protocol::acceptor acceptor_{io_};
   boost::asio::ip::tcp::acceptor link_acceptor_{io_};
   boost::asio::steady_timer join_timer_{io_}, holders_timer_{io_}, stopped_timer_{io_}, pause_timer_{io_},
-      drain_timer_{io_}, links_timer_{io_};
+      drain_timer_{io_}, links_timer_{io_}, accept_timer_{io_};
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<WindowAllocator> results_;
   std::optional<Selection> selection_;  // where tensors are recorded, as recorder_

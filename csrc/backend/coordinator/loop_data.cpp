@@ -51,8 +51,6 @@ Result<void> Coordinator::Impl::serve_from_loop(const std::shared_ptr<Exchange>&
 // Regions of these sizes one behind the other in a new block.
 Result<std::shared_ptr<Coordinator::Impl::Block>> Coordinator::Impl::new_block(std::span<const std::uint64_t> bytes,
                                                                                std::vector<Region>& regions) {
-  constexpr std::uint64_t kAlignment = 64;
-  const auto padded = [](std::uint64_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; };
   std::uint64_t total = 0;
   for (const std::uint64_t size : bytes) total += padded(size);
   PRISM_ASSIGN_OR_RETURN(const Region region, results_->allocate(total));

@@ -134,7 +134,7 @@ Result<void> Coordinator::Impl::on(int rank, wire::Issue message) {
   ++operations_;
   if (r.host != 0) PRISM_RETURN_IF_ERROR(take_copy(rank, message.work, message.operation.inputs));
   for (const Region region : message.operation.inputs)
-    if (!memory_->contains(region, r.host != 0 ? memory_->coordinator() : rank))
+    if (!memory_->contains(region, rank))
       return Error{ErrorCode::kInvalidInput,
                    fmt::format("an input of {} bytes at {} lies outside of its window", region.bytes, region.offset)};
   const auto timeout = message.operation.timeout;

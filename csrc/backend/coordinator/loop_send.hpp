@@ -19,6 +19,10 @@ template <typename Acceptor, typename Made>
 void Coordinator::Impl::accept(Acceptor& acceptor, Made made) {
   acceptor.async_accept([this, &acceptor, made](boost::system::error_code error, auto socket) {
     if (stopping_ || error == boost::asio::error::operation_aborted) return;
+    if (error == boost::asio::error::no_descriptors) {  // strangers may hold them; some will go
+      accept_timer_.expires_after(std::chrono::milliseconds(100));
+      return accept_timer_.async_wait([this, &acceptor, made](boost::system::error_code) { accept(acceptor, made); });
+    }
     if (error && error != boost::asio::error::connection_aborted)
       return fail_from_loop({ErrorCode::kIo, "accepting a connection: " + error.message()});
     if (!error) made(Connection::Socket(std::move(socket)));

@@ -25,6 +25,8 @@ constexpr std::uint64_t kSpareHostBytes = 1ull << 30;
 
 Result<void> Coordinator::Impl::check_devices() const {
   const auto& devices = options_.device_of_rank;
+  if (!devices.empty() && hosts_.size() > 1)
+    return Error{ErrorCode::kInvalidInput, "devices on several hosts; accepted: devices of one host, or several hosts"};
   if (!devices.empty() && static_cast<int>(devices.size()) != options_.world_size)
     return Error{ErrorCode::kInvalidInput, fmt::format("devices of {} ranks are given; accepted: of all {} or of none",
                                                        devices.size(), options_.world_size)};

@@ -41,7 +41,7 @@ void Coordinator::Impl::end_turn_from_loop() {
     admit_waiting_from_loop();
     const int waiting_here = options_.hosts.empty() ? scheduler_.waiting() : scheduler_.waiting_at(0);
     memory_->control().ranks_waiting.store(static_cast<std::uint32_t>(waiting_here), std::memory_order_relaxed);
-    timeouts_.let_time_pass(scheduler_.waiting() == 0 && !is_swapping());
+    timeouts_.let_time_pass(scheduler_.waiting() == 0 && !is_swapping() && postponed_.empty() && !links_are_busy());
     bool unhooked = false;
     const bool is_quiet = quiet();
     if (is_quiet)
@@ -118,7 +118,7 @@ void Coordinator::Impl::watch_holders_from_loop() {
   if (scheduler_.waiting() == 0) return;
   for (const int rank : scheduler_.holders_since(long_ago)) {
     if (scheduler_.excused(rank) || at(rank).admitting) continue;
-    if (at(rank).outstanding.empty()) continue;
+    if (at(rank).outstanding.empty() || scheduler_.waiting_beside(rank) == 0) continue;
     log(LogLevel::kDebug, "rank {} spins; another may run beside it", rank);
     scheduler_.excuse(rank);
     need_turn_end();

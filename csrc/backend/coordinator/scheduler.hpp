@@ -37,7 +37,11 @@ class Scheduler {
   void urge(int rank, int delta);
   // Gives a free slot to the next rank of its place and returns it; -1 when there is none of either.
   int grant(std::int64_t now_ns);
-  bool has_free_slot() const { return running_ < slots_; }
+  bool has_free_slot() const {
+    for (const PlaceState& place : places_)
+      if (!place.free.empty()) return true;
+    return false;
+  }
   bool has_free_slot(int rank) const { return !place_of(rank).free.empty(); }  // where this rank is
   // Ranks that have held a slot since before `since_ns`.
   std::vector<int> holders_since(std::int64_t since_ns) const;
@@ -51,7 +55,8 @@ class Scheduler {
   void latest_first(std::vector<int>& ranks) const;
 
   int running() const { return running_; }
-  int waiting() const { return ready_ - polling_ready_; }  // for a slot, pollers not counted
+  int waiting() const { return ready_ - polling_ready_; }                  // for a slot, pollers not counted
+  int waiting_beside(int rank) const { return place_of(rank).waiting(); }  // for the slots that it may have
   int waiting_at(int place) const { return places_[static_cast<std::size_t>(place)].waiting(); }
   int polling() const { return polling_ready_ + static_cast<int>(paused_.size()); }
   // When the first paused poller may run; -1: there is none.

@@ -9,10 +9,11 @@
 namespace prism::wire {
 
 inline constexpr std::uint32_t kLinkVersion = 1;
-inline constexpr std::size_t kMaxProofBytes = 32;  // an HMAC-SHA256
-inline constexpr std::size_t kMaxLinkFrameBytes = kMaxFrameBytes + 64;
-inline constexpr std::uint64_t kInputAlignment = 64;   // of each of an operation's inputs, behind one another
-inline constexpr std::size_t kChunkBytes = 256 << 10;  // of a tensor, at a time: nobody's heartbeat waits long
+inline constexpr std::size_t kMaxProofBytes = 32;       // an HMAC-SHA256
+inline constexpr std::size_t kTogetherBytes = 1 << 20;  // frames of one rank are joined until they are so many
+inline constexpr std::size_t kMaxLinkFrameBytes = kMaxFrameBytes + kTogetherBytes + 64;
+inline constexpr std::size_t kMaxGreetingBytes = 1 << 10;  // of whoever has not proved anything yet
+inline constexpr std::size_t kChunkBytes = 256 << 10;      // of a tensor, at a time: nobody's heartbeat waits long
 
 // --- the relay speaks
 

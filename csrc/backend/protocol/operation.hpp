@@ -16,6 +16,12 @@ struct Region {
 // From here on, Operation::number of messages of our own making, of which the trace knows nothing.
 inline constexpr std::uint64_t kNotInTrace = std::uint64_t{1} << 62;
 
+// Tensors that lie one behind the other begin at multiples of this.
+constexpr std::uint64_t padded(std::uint64_t bytes) {
+  constexpr std::uint64_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 using GroupHandle = std::uint32_t;
 using WorkId = std::uint64_t;
 

@@ -21,6 +21,10 @@ Result<void> Relay::Impl::handle(const wire::Frame& frame) {
   };
   if (frame.type == MessageType::kAbort) {
     auto abort = wire::decode<wire::Abort>(frame);
+    if (!welcomed_)
+      return Error{ErrorCode::kPeerFailed,
+                   "the coordinator does not let it in" + (abort ? ": " + abort->error.message : std::string())};
+    told_ = true;
     return abort ? std::move(abort->error) : Error{ErrorCode::kPeerFailed, "the coordinator ended the run"};
   }
   if (!welcomed_ && frame.type != MessageType::kLinkWelcome)
@@ -51,6 +55,7 @@ Result<void> Relay::Impl::on(const wire::LinkWelcome& message) {
   if (welcomed_ || options_.coordinators_proof.empty() || message.proof != options_.coordinators_proof)
     return Error{ErrorCode::kPeerFailed, "what answers does not know this run's secret"};
   welcomed_ = true;
+  link_->frame_limit = wire::kMaxLinkFrameBytes;
   lend_after_ns_ = message.lend_after_ns;
   accept();
   return {};
@@ -104,7 +109,7 @@ Result<void> Relay::Impl::on(const wire::RankFrames& message) {
 
 Result<void> Relay::Impl::deliver(int rank, const wire::Frame& frame) {
   Connection& connection = *at(rank).connection;
-  if (!connection.is_open()) return {};
+  if (!connection.is_open() || at(rank).finished) return {};
   need_flush();
   if (frame.type != wire::MessageType::kCompletion) {
     const auto* begin = frame.body.data() - wire::kFrameHeaderBytes;

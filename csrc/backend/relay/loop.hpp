@@ -22,6 +22,7 @@ namespace prism {
 struct Relay::Impl {
   explicit Impl(Options options);
   Result<void> run();
+  bool was_told() const { return told_; }
 
  private:
   struct Rank {
@@ -78,7 +79,7 @@ struct Relay::Impl {
   Region coming_;                                              // what is still to come of the last one
   std::int64_t lend_after_ns_ = 0;
   int finished_ = 0, ticks_ = 0;
-  bool welcomed_ = false, flush_posted_ = false;
+  bool welcomed_ = false, told_ = false, flush_posted_ = false;
   std::optional<Error> first_error_;
 };
 

@@ -89,13 +89,13 @@ Result<void> Relay::Impl::pass_on(int rank, const wire::Frame& frame) {
 }
 
 Result<void> Relay::Impl::send_inputs(int rank, const wire::Issue& message) {
-  static constexpr std::array<std::uint8_t, wire::kInputAlignment> kPadding{};
+  static constexpr std::array<std::uint8_t, padded(1)> kPadding{};
   std::uint64_t total = 0;
   for (const Region input : message.operation.inputs) {
     if (!memory_->contains(input, rank))
       return Error{ErrorCode::kInvalidInput,
                    fmt::format("an input of {} bytes at {} outside of its window", input.bytes, input.offset)};
-    total += (input.bytes + kPadding.size() - 1) / kPadding.size() * kPadding.size();
+    total += padded(input.bytes);
   }
   if (total == 0) return {};
   tell(wire::RankInputs{static_cast<std::uint32_t>(rank), message.work, total});

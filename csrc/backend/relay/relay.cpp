@@ -63,7 +63,7 @@ void Relay::Impl::connect_link() {
       std::move(socket),
       Connection::Handlers{[this](Connection&, const wire::Frame& frame) { link_frame_from_loop(frame); },
                            [this](Connection&, const Error& why) { link_closed_from_loop(why); }});
-  link_->frame_limit = wire::kMaxLinkFrameBytes;
+  link_->frame_limit = wire::kMaxGreetingBytes;
   link_->start();
   tell(wire::LinkHello{wire::kLinkVersion, static_cast<std::uint32_t>(options_.host), options_.proof});
 }
@@ -104,6 +104,7 @@ void Relay::Impl::flush_from_loop() {
     rank.connection->flush();
     flushed = flushed && rank.connection->flushed();
   }
+  if (first_error_ && link_->flushed()) link_->close();
   if (!link_->is_open() && flushed) io_.stop();
 }
 
@@ -117,11 +118,14 @@ void Relay::Impl::tick_from_loop() {
       tell(wire::RankChanged{static_cast<std::uint32_t>(rank),
                              stopped ? wire::ProcessChange::kStopped : wire::ProcessChange::kContinued, ""});
   }
-  if (link_->is_open() && link_->heard_ns < now_ns() - options_.host_timeout.count()) {
+  // Until it greets, it may be importing torch.
+  const auto limit = welcomed_ ? options_.host_timeout : options_.join_timeout;
+  const auto is_silent = [&] { return link_->is_open() && link_->heard_ns < now_ns() - limit.count(); };
+  if (is_silent()) link_->read_what_is_there();  // it may be us who were slow
+  if (is_silent()) {
     link_->close();
-    link_closed_from_loop(
-        {ErrorCode::kPeerFailed, fmt::format("nothing was heard of it for {:.0f} s",
-                                             std::chrono::duration<double>(options_.host_timeout).count())});
+    link_closed_from_loop({ErrorCode::kPeerFailed, fmt::format("nothing was heard of it for {:.0f} s",
+                                                               std::chrono::duration<double>(limit).count())});
   }
   if (++ticks_ % kTicksPerHeartbeat == 0) tell(wire::Heartbeat{});
   tick_timer_.expires_after(kTick);
@@ -145,7 +149,6 @@ void Relay::Impl::fail_from_loop(Error error) {
   if (link_->is_open()) {
     wire::append_frame(link_->out(), wire::Abort{*first_error_});
     link_->flush();
-    link_->close();
   }
   need_flush();
 }
@@ -164,5 +167,6 @@ void Relay::Impl::ended_from_loop(int rank, const std::string& why) {
 Relay::Relay(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Relay::~Relay() = default;
 Result<void> Relay::run() { return impl_->run(); }
+bool Relay::was_told() const { return impl_->was_told(); }
 
 }  // namespace prism

@@ -22,12 +22,15 @@ class Relay {
     std::string spill_directory;
     bool must_spill = false;
     std::chrono::nanoseconds host_timeout = std::chrono::seconds(10);
+    std::chrono::nanoseconds join_timeout = std::chrono::minutes(5);  // until the coordinator greets it
     std::uint64_t address_space_bytes = 16ull << 40;
   };
   explicit Relay(Options options);
   ~Relay();
   // Serves until the coordinator closes the connection. An error unless all ranks of this host have finished by then.
   Result<void> run();
+  // After run(): whether its error is one that the coordinator has told.
+  bool was_told() const;
 
  private:
   struct Impl;

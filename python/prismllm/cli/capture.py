@@ -8,30 +8,11 @@ import click
 
 from prismllm.cli.common import Output, common_options
 from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.memory_size import MemorySize
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import counted, duration, size
-
-
-class MemorySize(click.ParamType):
-    name = "SIZE"
-
-    def convert(self, value, param, ctx):
-        if isinstance(value, int):
-            return value
-        number, factor = value, 1
-        for suffix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40)):
-            if value.upper().endswith(suffix):
-                number, factor = value[:-1], 1 << power
-        try:
-            bytes_ = int(float(number) * factor)
-        except (ValueError, OverflowError):
-            bytes_ = 0
-        if not 0 < bytes_ < 1 << 63:
-            self.fail(f"'{value:.40}' is not a size; accepted: a number of bytes below 2^63, with K, M, G or T for "
-                      "powers of 1024")  # fmt: skip
-        return bytes_
 
 
 def data_summary(folder: str, counted_by_coordinator: dict) -> dict:

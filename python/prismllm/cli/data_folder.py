@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -69,7 +70,7 @@ def _locked_folder(parent: str, name: str) -> tuple[str, int]:
 def _remove_left_over(parent: str, name: str) -> None:
     """Of runs that were killed: those hold no lock any more."""
     for entry in os.listdir(parent):
-        if not entry.startswith(f"{name}.partial-"):
+        if not re.fullmatch(re.escape(name) + r"\.partial-[a-z0-9_]{8}", entry):  # as mkdtemp names them
             continue
         path = os.path.join(parent, entry)
         with contextlib.suppress(OSError):

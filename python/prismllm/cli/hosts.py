@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -73,7 +74,7 @@ def host_options(command: Callable) -> Callable:
     @click.option("--token-file", "token", type=TokenFile(), help="The secret that agents share (mode 0600).")
     @click.option("--wait", "wait_s", type=click.FloatRange(1.0, 86400.0), default=300.0, metavar="SECONDS",
                   show_default=True, help="For agents.")  # fmt: skip
-    @click.option("--host-timeout", "timeout_s", type=click.FloatRange(1.0, 3600.0), default=10.0, metavar="SECONDS",
+    @click.option("--host-timeout", "timeout_s", type=click.FloatRange(3.0, 3600.0), default=10.0, metavar="SECONDS",
                   show_default=True, help="A host that nothing is heard of for so long is lost.")  # fmt: skip
     @functools.wraps(command)
     def with_hosts(*args, agents, listen, token, wait_s, timeout_s, **kwargs):
@@ -106,15 +107,22 @@ def _joined(options: LaunchOptions, folder: RunFolder, hosts: Hosts,
         ]
         others, before = [], counts[0]
         for offer, count in zip(offers, counts[1:], strict=True):
+            if count == 0:
+                offer.channel.send({"job": None})
+                continue
             proofs = {"proof": offer.channel.prove("relay"), "our_proof": offer.channel.prove("coordinator")}
             table.append({"name": offer.name, "ranks": count, "slots": offer.slots}
                          | {name: proof.hex() for name, proof in proofs.items()})  # fmt: skip
             others.append(RemoteHost(offer, folder, options.log_dir, range(before, before + count)))
             before += count
-        first = listener.address if counts[0] else offers[0].channel.socket.getpeername()[0]
-        options = replace(options, ranks_here=counts[0], hosts=table, link_fd=listener.links.fileno(),
-                          link_port=listener.link_port, master_addr=first,
-                          master_port=reserved.getsockname()[1])  # fmt: skip
+        # Where the others reach rank 0: as they have reached us, or as we see its host.
+        first = others[0].channel.socket if others else None
+        name = (first.getsockname() if counts[0] else first.getpeername())[0] if first else options.master_addr
+        link_fd = os.dup(listener.links.fileno())
+        os.set_inheritable(link_fd, True)
+        listener.close()
+        options = replace(options, ranks_here=counts[0], hosts=table, link_fd=link_fd, link_port=listener.link_port,
+                          master_addr=name, master_port=reserved.getsockname()[1])  # fmt: skip
         digest = program_digest(options)
         for index, host in enumerate(others, 1):
             host.start(make_job(options, index, host.ranks, digest))

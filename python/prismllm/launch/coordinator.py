@@ -70,10 +70,11 @@ def run_relay(options: LaunchOptions, address: str) -> int:
         must_spill=bool(options.spill_dir),
         host_timeout_s=options.host_timeout_s,
     )
-    return _serve(relay.run, RunFolder(options.run_dir).coordinator_status, dict)
+    return _serve(relay.run, RunFolder(options.run_dir).coordinator_status, dict, told=lambda: relay.was_told)
 
 
-def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict], notes: list[str] | None = None) -> int:
+def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict], notes: list[str] | None = None,
+           told: Callable[[], bool] = lambda: False) -> int:  # fmt: skip
     ended: dict = {"error": None, "notes": notes or []}
     try:
         run()
@@ -81,6 +82,6 @@ def _serve(run: Callable[[], None], status: str, statistics: Callable[[], dict],
         ended["error"] = str(failure)
     except OSError as failure:  # what the system refuses is no fault of the program's
         ended |= {"error": str(failure), "internal": True}
-    ended |= {"time_ns": time.monotonic_ns(), "statistics": statistics()}
+    ended |= {"time_ns": time.monotonic_ns(), "statistics": statistics(), "told": told()}
     write_status(status, **ended)
     return 0 if ended["error"] is None else 1

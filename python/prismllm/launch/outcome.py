@@ -31,7 +31,8 @@ _SIGNAL_HEAD_START_NS = 500_000_000
 
 
 def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit],
-                elsewhere: list[tuple[int, LaunchError]] | None = None) -> LaunchError | None:  # fmt: skip
+                elsewhere: list[tuple[int, LaunchError]] | None = None,
+                server: str = "the coordinator") -> LaunchError | None:  # fmt: skip
     """`exits`: the ends that the zygote did not ask for, of ranks that failed or left before their program's end. What
     a rank has said of itself comes from its status file, however it ended after that. `elsewhere`: (time, what) of
     failures on other hosts."""
@@ -63,7 +64,7 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
                 continue
             if _could_not_write(folder.coordinator_status, ended.status):
                 how = f"could not write {folder.coordinator_status} (is the disk full?)"
-            return LaunchError(f"the coordinator {how}{last_words(log_dir, 'coordinator.err')}", 4)
+            return LaunchError(f"{server} {how}{last_words(log_dir, 'coordinator.err')}", 4)
         if told[ended.rank].get("error"):
             continue
         if unwritten := _could_not_write(folder.rank_status(ended.rank), ended.status):

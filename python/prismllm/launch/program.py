@@ -48,14 +48,18 @@ class Program:
         """What `python` puts first on sys.path."""
         return os.getcwd() if self.is_module else os.path.dirname(os.path.realpath(self.name))
 
+    @property
+    def path(self) -> str | None:
+        """Its file; None for a module that has none."""
+        if not self.is_module:
+            return self.name
+        spec = self._module_spec()
+        return spec.origin if spec and spec.has_location else None
+
     def imports(self) -> list[tuple[str, list[str]]]:
         """(module, names taken from it) of each import that stands at top level, `try` and `if` included."""
-        path = self.name
-        if self.is_module:
-            spec = self._module_spec()
-            path = spec.origin if spec and spec.origin else ""
         try:
-            with open(path, "rb") as file:
+            with open(self.path or "", "rb") as file:
                 tree = ast.parse(file.read())
         except (OSError, SyntaxError, ValueError):
             return []  # the ranks will say what is wrong

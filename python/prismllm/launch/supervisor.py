@@ -136,6 +136,8 @@ class _Run:
                 pass_fds=[theirs.fileno(), *([options.link_fd] if options.link_fd >= 0 else [])],
                 start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
+        if options.link_fd >= 0:
+            os.close(options.link_fd)  # the other end sees at once when who serves it has ended
         self.selector = stack.enter_context(selectors.DefaultSelector())
         for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
                                *([(self.logs, self.logs.forward)] if show_output else [])):  # fmt: skip
@@ -216,7 +218,8 @@ class _Run:
             raise LaunchError(f"ended by {name}", 128 + self.interrupted)
         exits = [*self.exits, *self.company.exits]
         cause = self.failure or first_cause(self.folder, self.options.log_dir, self.options.world_size, exits,
-                                            self.company.failures())  # fmt: skip
+                                            self.company.failures(),
+                                            "the relay" if self.options.relay else "the coordinator")  # fmt: skip
         if not self.ended and (cause is None or cause.exit_code != 4):
             status = self.zygote.returncode
             how = describe_status(-status if status < 0 else status << 8)

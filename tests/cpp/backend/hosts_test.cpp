@@ -136,12 +136,12 @@ TEST_CASE("a host whose connection closes ends the run with its ranks' numbers")
     say(fd, greeting(), wire::RankJoined{1});
     shutdown(fd, SHUT_WR);
   });
-  CHECK(failure(result) == "host h1 (ranks 1) is lost: its connection has closed");
+  CHECK(failure(result) == "host h1 (rank 1) is lost: its connection has closed");
 }
 
 TEST_CASE("a host that says nothing for too long ends the run") {
   const auto result = run_with_host([](int fd) { say(fd, greeting(), wire::RankJoined{1}); }, milliseconds(50));
-  CHECK(failure(result).find("host h1 (ranks 1) is lost: nothing was heard of it for") == 0);
+  CHECK(failure(result).find("host h1 (rank 1) is lost: nothing was heard of it for") == 0);
 }
 
 TEST_CASE("what a host may not say ends the run with its name") {
@@ -157,22 +157,21 @@ TEST_CASE("what a host may not say ends the run with its name") {
   const auto after_joining = [](const auto&... messages) {
     return failure(run_with_host([&](int fd) { say(fd, greeting(), wire::RankJoined{1}, messages...); }));
   };
-  CHECK(after_joining(wire::RankJoined{1}) == "host h1 (ranks 1): rank 1 is connected already");
-  CHECK(after_joining(wire::RankJoined{0}) == "host h1 (ranks 1): it speaks for rank 0, which is not of this host");
-  CHECK(after_joining(wire::RankJoined{7}) == "host h1 (ranks 1): it speaks for rank 7, which is not of this host");
-  CHECK(after_joining(wire::BlockBytes{bytes}) == "host h1 (ranks 1): 100 bytes of a tensor of which 0 are missing");
+  CHECK(after_joining(wire::RankJoined{1}) == "host h1 (rank 1): rank 1 is connected already");
+  CHECK(after_joining(wire::RankJoined{0}) == "host h1 (rank 1): it speaks for rank 0, which is not of this host");
+  CHECK(after_joining(wire::RankJoined{7}) == "host h1 (rank 1): it speaks for rank 7, which is not of this host");
+  CHECK(after_joining(wire::BlockBytes{bytes}) == "host h1 (rank 1): 100 bytes of a tensor of which 0 are missing");
   CHECK(after_joining(wire::RankInputs{1, 1, 64}, wire::RankInputs{1, 2, 64}) ==
-        "host h1 (ranks 1): inputs of operation 2 of rank 1 out of turn");
-  CHECK(after_joining(wire::RankInputs{1, 1, std::uint64_t{1} << 60}).find("host h1 (ranks 1): what rank 1 sends: ") ==
+        "host h1 (rank 1): inputs of operation 2 of rank 1 out of turn");
+  CHECK(after_joining(wire::RankInputs{1, 1, std::uint64_t{1} << 60}).find("host h1 (rank 1): what rank 1 sends: ") ==
         0);
-  CHECK(after_joining(wire::RankFrames{1, half}) == "host h1 (ranks 1): half a message of rank 1");
+  CHECK(after_joining(wire::RankFrames{1, half}) == "host h1 (rank 1): half a message of rank 1");
   CHECK(after_joining(wire::RankFrames{1, issue}) == "rank 1: operation 1 without the 64 bytes of its inputs");
   CHECK(after_joining(wire::RankInputs{1, 1, 128}, wire::BlockBytes{bytes}, wire::RankFrames{1, issue}) ==
         "rank 1: operation 1 without the 64 bytes of its inputs");
-  CHECK(after_joining(wire::Grant{1}) ==
-        fmt::format("host h1 (ranks 1): a message of type {}, which relays do not send",
-                    static_cast<int>(wire::MessageType::kGrant)));
-  CHECK(after_joining(wire::Abort{{ErrorCode::kIo, "no memory here"}}) == "host h1 (ranks 1): no memory here");
+  CHECK(after_joining(wire::Grant{1}) == fmt::format("host h1 (rank 1): a message of type {}, which relays do not send",
+                                                     static_cast<int>(wire::MessageType::kGrant)));
+  CHECK(after_joining(wire::Abort{{ErrorCode::kIo, "no memory here"}}) == "host h1 (rank 1): no memory here");
   CHECK(after_joining(wire::RankChanged{1, wire::ProcessChange::kEnded, "its process has ended"}) ==
         "rank 1 died: its process has ended");
 }
@@ -188,7 +187,7 @@ TEST_CASE("a relay whose coordinator does not know the secret lets no rank in") 
   std::thread loop([&] { result = coordinator.run(); });
   CHECK(failure(Relay(relay).run()) == "what answers does not know this run's secret");
   loop.join();
-  CHECK(failure(result) == "host h1 (ranks 1): what answers does not know this run's secret");
+  CHECK(failure(result) == "host h1 (rank 1): what answers does not know this run's secret");
 }
 
 TEST_CASE("a relay that loses its coordinator ends its ranks' waits with that reason") {

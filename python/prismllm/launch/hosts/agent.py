@@ -12,7 +12,9 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from prismllm.launch.devices import visible_devices
 from prismllm.launch.hosts.channel import Channel, ChannelError
 from prismllm.launch.hosts.head import own_versions
 from prismllm.launch.logs import FolderWatch
@@ -26,25 +28,38 @@ _SIGN_OF_LIFE_NS = 500_000_000
 _SEND_S = 60.0  # a head that takes nothing for so long is lost
 
 
-def serve(address: tuple[str, int], token: bytes, slots: int, wait_s: float, say: Callable[[str], None]) -> None:
+@dataclass
+class Means:
+    """What this host gives."""
+
+    slots: int
+    memory_budget_bytes: int = 0
+    spill_dir: str = ""
+
+
+def serve(address: tuple[str, int], token: bytes, means: Means, wait_s: float, say: Callable[[str], None]) -> None:
     """Takes part in one run. Raises LaunchError where it did not succeed, or where no head was found in time."""
+    if devices := visible_devices():
+        raise LaunchError(f"{devices} accelerators are visible here, which hosts of one capture cannot use yet; for "
+                          "a program that uses none, set CUDA_VISIBLE_DEVICES= in the environment", 2)  # fmt: skip
     deadline = time.monotonic() + wait_s
     where = f"{address[0]}:{address[1]}"
     channel = Channel(_connect(address, deadline), max(1.0, deadline - time.monotonic()))
     try:
         channel.greet_head(token)
-        channel.send({"name": socket.gethostname(), "slots": slots, "versions": own_versions()})
+        channel.send({"name": socket.gethostname(), "slots": means.slots, "versions": own_versions()})
         say(f"connected to {where}, waiting for the other hosts")
         first = channel.receive()
         if "refused" in first:
             raise LaunchError(str(first["refused"]), 4)
-        job = first["job"]
+        if (job := first["job"]) is None:
+            return say("there are more hosts than ranks: nothing to do here")
         clock_ns = job["now_ns"] - time.monotonic_ns()
     except (ChannelError, KeyError, TypeError) as why:
         raise LaunchError(f"the head at {where}: {why}", 4) from None
     channel.socket.settimeout(_SEND_S)
     with contextlib.closing(channel):
-        _run(channel, address, job, clock_ns, say)
+        _run(channel, address, job, means, clock_ns, say)
 
 
 def _connect(address: tuple[str, int], deadline: float) -> socket.socket:
@@ -58,27 +73,32 @@ def _connect(address: tuple[str, int], deadline: float) -> socket.socket:
         time.sleep(0.2)  # it may not have been started yet
 
 
-def _run(channel: Channel, address: tuple[str, int], job: dict, clock_ns: int, say: Callable[[str], None]) -> None:
+def _run(channel: Channel, address: tuple[str, int], job: dict, means: Means, clock_ns: int,
+         say: Callable[[str], None]) -> None:  # fmt: skip
     ranks = range(job["first_rank"], job["first_rank"] + job["ranks"])
-    say(f"runs ranks {ranks.start} to {ranks.stop - 1} of {job['world_size']}" if ranks else "has no ranks in this run")
-    with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
-        folder = RunFolder(path)
-        folder.create()
-        head = HeadOfRun(channel, folder, clock_ns)
-        failure: LaunchError | None = None
-        try:
-            options = _options(job, folder, channel, address)
-            launch(options, head.on_event, show_output=False, company=head)
-        except LaunchError as why:
-            failure = why
-        except OSError as why:
-            failure = LaunchError(f"{why.strerror or why}{f' ({why.filename})' if why.filename else ''}", 4)
-        head.say_last(ranks, failure)
-    if failure:
-        raise failure
+    say(f"runs ranks {ranks.start} to {ranks.stop - 1} of {job['world_size']}")
+    head = HeadOfRun(channel, clock_ns)
+    try:
+        with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
+            head.folder = RunFolder(path)
+            head.folder.create()
+            options = _options(job, means, head.folder, channel, address)
+            try:
+                launch(options, head.on_event, show_output=False, company=head)
+            finally:
+                head.pass_on_rest(ranks)
+        head.say_last(None)
+    except LaunchError as why:
+        head.say_last(why)
+        raise
+    except OSError as why:
+        failure = LaunchError(f"{why.strerror or why}{f' ({why.filename})' if why.filename else ''}", 4)
+        head.say_last(failure)
+        raise failure from None
 
 
-def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str, int]) -> LaunchOptions:
+def _options(job: dict, means: Means, folder: RunFolder, channel: Channel,
+             address: tuple[str, int]) -> LaunchOptions:  # fmt: skip
     program = Program(**job["program"])
     try:
         os.chdir(job["folder"])
@@ -88,7 +108,7 @@ def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str,
     except ValueError as reason:
         raise LaunchError(str(reason), 4) from None
     if job["digest"] is not None:
-        with open(program.name, "rb") as file:
+        with open(program.path or "", "rb") as file:
             if hashlib.sha256(file.read()).hexdigest() != job["digest"]:
                 raise LaunchError(f"the program {program.name} is another one here than at the head", 4)
     try:
@@ -106,6 +126,8 @@ def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str,
         log_dir=folder.logs,
         ranks_per_node=job["ranks_per_node"],
         environment=job["environment"],
+        memory_budget_bytes=means.memory_budget_bytes,
+        spill_dir=means.spill_dir,
         first_rank=job["first_rank"],
         ranks_here=job["ranks"],
         relay=relay | {"coordinators_proof": channel.prove("coordinator").hex()},
@@ -119,12 +141,16 @@ def _options(job: dict, folder: RunFolder, channel: Channel, address: tuple[str,
 class HeadOfRun(Company):
     """The head, beside this host's supervisor: its end of the connection is the end of the run here."""
 
-    def __init__(self, channel: Channel, folder: RunFolder, clock_ns: int):
-        self.channel, self.folder, self.clock_ns = channel, folder, clock_ns
+    folder: RunFolder
+
+    def __init__(self, channel: Channel, clock_ns: int):
+        self.channel, self.clock_ns = channel, clock_ns
+        self.told = False  # the coordinator has said why the run ended
         self.sent: dict[str, int] = {}  # bytes of each log
         self.lost = False
         self.ending: str | None = None  # to be told
         self.said_ns = 0
+        self.end_run: Callable[[], None] = lambda: None
         self.ended_by_head: list[tuple[int, LaunchError]] = []
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
@@ -135,6 +161,7 @@ class HeadOfRun(Company):
             self.ended_by_head.append((time.monotonic_ns() - 1_000_000_000, LaunchError(text, 3)))
             end_run()
 
+        self.end_run = end_run
         self.watch = FolderWatch(self.folder.logs)
         selector.register(self.channel, selectors.EVENT_READ, closed)
         selector.register(self.watch, selectors.EVENT_READ, self.pass_on_logs)
@@ -162,18 +189,23 @@ class HeadOfRun(Company):
             if name.startswith("rank") and name.endswith((".out", ".err")):
                 self._pass_on("logs", name)
 
-    def say_last(self, ranks: range, failure: LaunchError | None) -> None:
-        """Everything that the ranks have left, and how it ended."""
+    def pass_on_rest(self, ranks: range) -> None:
+        """Everything that the ranks have left."""
+        self.watch.close()
         for rank in ranks:
             for name in (f"rank{rank}.out", f"rank{rank}.err"):
                 self._pass_on("logs", name)
             if status := read_status(self.folder.rank_status(rank)):
                 status["time_ns"] += self.clock_ns
-                self._send({"file": f"status/rank{rank}.json"}, json.dumps(status).encode())
-            if failure is None:
-                self._pass_on("fragments", f"rank-{rank}.prism")
-        reported = read_status(self.folder.coordinator_status).get("error")
-        own = failure is not None and failure.exit_code != 3 and not reported
+                text = json.dumps(status).encode()
+                for at in range(0, len(text), _PIECE):
+                    self._send({"file": f"status/rank{rank}.json"}, text[at : at + _PIECE])
+            self._pass_on("fragments", f"rank-{rank}.prism")
+        self.told = read_status(self.folder.coordinator_status).get("told", False)
+
+    def say_last(self, failure: LaunchError | None) -> None:
+        """How it ended here, where the head does not know."""
+        own = failure is not None and failure.exit_code != 3 and not self.told
         self._send({"done": "ill" if failure else "well", "failure": str(failure) if own else None})
 
     def _pass_on(self, folder: str, name: str) -> None:
@@ -191,4 +223,5 @@ class HeadOfRun(Company):
         try:
             self.channel.send(message, data)
         except ChannelError:
-            self.lost = True  # its relay says so, too
+            self.lost = True
+            self.end_run()

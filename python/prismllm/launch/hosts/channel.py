@@ -7,16 +7,19 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import socket
 import stat
 import struct
+import time
 
 VERSION = 1
 _MOST_JSON, _MOST_BYTES = 16 << 20, 1 << 20
 _BEFORE_PROOF = 1024  # no message may be longer until the other end has shown that it knows the token
 _HEADER = struct.Struct("<II")
 _SHORTEST_TOKEN = 16
+_NONCE, _PROOF = re.compile("[0-9a-f]{32}"), re.compile("[0-9a-f]{64}")
 
 
 class ChannelError(Exception):
@@ -61,6 +64,7 @@ class Channel:
         if connected.family != socket.AF_UNIX:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connected
+        self.deadline = time.monotonic() + timeout_s  # for all that receive() waits for
         self.key = b""  # what both ends, and nobody else, know
         self._buffer = bytearray()
         self._limit = _BEFORE_PROOF
@@ -80,8 +84,8 @@ class Channel:
         ours = secrets.token_hex(16)
         self.send({"prism": VERSION, "nonce": ours})
         answer = self.receive()
-        theirs = str(answer.get("nonce", ""))
-        if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "agent", ours, theirs)):
+        theirs = _text(answer, "nonce", _NONCE)
+        if not hmac.compare_digest(_text(answer, "proof", _PROOF), _proof(token, "agent", ours, theirs)):
             raise ChannelError("it does not know the token")
         self.send({"proof": _proof(token, "head", ours, theirs)})
         self._admit(token, ours, theirs)
@@ -91,13 +95,13 @@ class Channel:
         first = self.receive()
         if first.get("prism") != VERSION:
             raise ChannelError(f"it is no head of this version (its greeting says {str(first.get('prism'))[:20]})")
-        ours, theirs = str(first.get("nonce", "")), secrets.token_hex(16)
+        ours, theirs = _text(first, "nonce", _NONCE), secrets.token_hex(16)
         self.send({"nonce": theirs, "proof": _proof(token, "agent", ours, theirs)})
         try:
             answer = self.receive()
         except ChannelError:
             raise ChannelError("it refuses this agent: the two have different tokens") from None
-        if not hmac.compare_digest(str(answer.get("proof", "")), _proof(token, "head", ours, theirs)):
+        if not hmac.compare_digest(_text(answer, "proof", _PROOF), _proof(token, "head", ours, theirs)):
             raise ChannelError("it does not know the token")
         self._admit(token, ours, theirs)
 
@@ -117,6 +121,10 @@ class Channel:
         while True:
             for message, _ in self.messages():
                 return message
+            # However slowly the other end speaks.
+            if (left := self.deadline - time.monotonic()) <= 0:
+                raise ChannelError("it has not said what it should in time")
+            self.socket.settimeout(left)
             if not self.feed():
                 raise ChannelError("the connection has closed")
 
@@ -149,6 +157,13 @@ class Channel:
             if not isinstance(message, dict):
                 raise ChannelError("it sent what is no message")
             yield message, whole[_HEADER.size + body :]
+
+
+def _text(message: dict, key: str, pattern: re.Pattern) -> str:
+    value = message.get(key)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ChannelError(f"it sent no {key}")
+    return value
 
 
 def _proof(token: bytes, who: str, ours: str, theirs: str) -> str:

@@ -11,6 +11,7 @@ import re
 import selectors
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,9 +21,8 @@ from prismllm.launch.outcome import Exit, LaunchError
 from prismllm.launch.supervisor import Company
 
 DEFAULT_PORT = 29600
-_GREETING_S = 10.0
-# What an agent may leave here, and for which of its ranks.
-_FILE = re.compile(r"(logs/rank(\d{1,6})\.(?:out|err)|status/rank(\d{1,6})\.json|fragments/rank-(\d{1,6})\.prism)")
+_GREETING_S = 5.0
+_TEARDOWN_S = 6.0  # an agent that ends its ranks may say nothing meanwhile
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Offer:
     channel: Channel
     name: str
     slots: int
-    versions: dict[str, str]
+    peer: str  # its address
 
 
 class Listener:
@@ -59,15 +59,17 @@ class Listener:
         deadline = time.monotonic() + timeout_s
         offers: list[Offer] = []
         while len(offers) < count:
-            self.agents.settimeout(max(0.01, deadline - time.monotonic()))
             try:
+                if (left := deadline - time.monotonic()) <= 0:
+                    raise TimeoutError
+                self.agents.settimeout(left)
                 connected, peer = self.agents.accept()
             except TimeoutError:
                 came = f"only {', '.join(offer.name for offer in offers)} came" if offers else "none came"
                 raise LaunchError(
                     f"{count} agents were to connect to {self.address}:{self.port} within {timeout_s:.0f} s; {came} "
                     "(on each host: prism agent --connect HOST:PORT --token-file FILE)", 4) from None  # fmt: skip
-            channel = Channel(connected, _GREETING_S)
+            channel = Channel(connected, min(_GREETING_S, left))
             try:
                 channel.greet_agent(token)
                 offer = _read_offer(channel, peer[0])
@@ -78,7 +80,7 @@ class Listener:
             connected.settimeout(timeout_of_sends_s)
             say(f"agent {offer.name} offers {offer.slots} slots")
             offers.append(offer)
-        return sorted(offers, key=lambda offer: offer.name)
+        return _told_apart(sorted(offers, key=lambda offer: (offer.name, offer.slots, offer.peer)))
 
 
 def _read_offer(channel: Channel, peer: str) -> Offer:
@@ -86,15 +88,27 @@ def _read_offer(channel: Channel, peer: str) -> Offer:
     name, slots, versions = message.get("name"), message.get("slots"), message.get("versions")
     if not isinstance(name, str) or not isinstance(slots, int) or not 1 <= slots <= 65536:
         raise ChannelError("it offers nothing that can be understood")
-    if not isinstance(versions, dict) or versions != own_versions():
-        theirs = ", ".join(f"{key} {value}" for key, value in (versions or {}).items())[:200]
+    if not isinstance(versions, dict):
+        raise ChannelError("it does not say what it is made of")
+    if versions != own_versions():
+        theirs = ", ".join(f"{key} {value}" for key, value in versions.items())[:200]
         ours = ", ".join(f"{key} {value}" for key, value in own_versions().items())
         text = f"agent {name} has {theirs}; accepted: {ours}"
         with contextlib.suppress(ChannelError):
             channel.send({"refused": text})
         raise LaunchError(text, 4)
     name = re.sub(r"[^\w.-]", "_", name)[:64] or peer
-    return Offer(channel, name, slots, versions)
+    return Offer(channel, name, slots, peer)
+
+
+def _told_apart(offers: list[Offer]) -> list[Offer]:
+    """Hosts of one name get a number."""
+    seen: Counter[str] = Counter()
+    for offer in offers:
+        seen[offer.name] += 1
+        if seen[offer.name] > 1:
+            offer.name += f"#{seen[offer.name]}"
+    return offers
 
 
 def own_versions() -> dict[str, str]:
@@ -119,10 +133,10 @@ def shares(world_size: int, slots: list[int]) -> list[int]:
 
 
 def program_digest(options: LaunchOptions) -> str | None:
-    """Of the program's file, so that two hosts do not run two versions; None for a module."""
-    if options.program.is_module:
+    """Of the program's file, so that two hosts do not run two versions of it; None where a module has none."""
+    if (path := options.program.path) is None:
         return None
-    with open(options.program.name, "rb") as file:
+    with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
 
 
@@ -138,8 +152,8 @@ class RemoteHost:
         self.heard = time.monotonic()
 
     def __str__(self) -> str:
-        ranks = f"ranks {self.ranks[0]}-{self.ranks[-1]}" if len(self.ranks) > 1 else f"ranks {list(self.ranks)}"
-        return f"host {self.name} ({ranks})"
+        first, last = self.ranks[0], self.ranks[-1]
+        return f"host {self.name} (rank {first})" if first == last else f"host {self.name} (ranks {first}-{last})"
 
     def start(self, job: dict) -> None:
         """Sends its job; the agent's clock is set against ours by the time that it gets it."""
@@ -188,13 +202,15 @@ class RemoteHost:
                 self._fail(f"{self}: {why}")
 
     def _write(self, name: str, data: bytes) -> None:
-        match = _FILE.fullmatch(name)
-        rank = int(next(filter(None, match.groups()[1:]))) if match else -1
-        if rank not in self.ranks:
+        """What it may leave here: the logs, the status and the recording of its own ranks."""
+        digits = re.search(r"[0-9]{1,6}", name)
+        rank = int(digits[0]) if digits else -1
+        places = {f"logs/rank{rank}.out": self.log_dir, f"logs/rank{rank}.err": self.log_dir,
+                  f"status/rank{rank}.json": self.folder.status,
+                  f"fragments/rank-{rank}.prism": self.folder.fragments}  # fmt: skip
+        if rank not in self.ranks or name not in places:
             raise ChannelError(f"it sent the file '{name[:80]}'")
-        folder, base = name.split("/")
-        where = {"logs": self.log_dir, "status": self.folder.status, "fragments": self.folder.fragments}[folder]
-        with open(os.path.join(where, base), "ab") as file:
+        with open(os.path.join(places[name], os.path.basename(name)), "ab") as file:
             file.write(data)
 
 
@@ -202,7 +218,7 @@ class RemoteHosts(Company):
     """All other hosts, beside the supervisor of this one."""
 
     def __init__(self, hosts: list[RemoteHost], silence_s: float):
-        self.hosts, self.silence_s = hosts, silence_s
+        self.hosts, self.silence_s = hosts, silence_s + _TEARDOWN_S
 
     @property
     def exits(self) -> list[Exit]:
@@ -229,8 +245,12 @@ class RemoteHosts(Company):
         """A host of which nothing is heard, not even that it is there, is lost."""
         silent_since = time.monotonic() - self.silence_s
         for host in self.hosts:
+            if host.done or host.heard >= silent_since:
+                continue
+            host.read()  # it may be us who were slow
             if not host.done and host.heard < silent_since:
                 host.lose(f"nothing was heard of it for {self.silence_s:.0f} s")
+            if host.done:
                 self.drop(host)
 
     def stop(self, why: str) -> None:
