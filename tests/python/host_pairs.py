@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 
 import pytest
@@ -86,8 +87,15 @@ class Job:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
+    def assert_gone(self, pids):
+        """None of the processes is left, once those that are being ended have had their time."""
+        end = time.monotonic() + LIMIT_S
+        while left := [pid for pid in pids if alive(pid)]:
+            assert time.monotonic() < end, f"left behind: {left}"
+            time.sleep(0.01)
+
     def assert_nothing_left(self, pids):
-        assert [pid for pid in pids if alive(pid)] == []
+        self.assert_gone(pids)
         assert not [name for name in os.listdir(self.folder / "tmp") if name.startswith("prism-agent")]
         assert not (self.folder / "out.prism").exists()
 

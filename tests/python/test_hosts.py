@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-from faults import alive
 from host_pairs import TOKEN, Job, two_hosts
 
 from prismllm.launch import LaunchError, RunFolder
@@ -260,7 +259,7 @@ def test_a_killed_agent_ends_the_run_and_its_ranks(waiting):
     waiting.agent.kill()
     assert waiting.codes()[0] in (3, 4)
     assert f"host {socket.gethostname()} (ranks 2-3) is lost" in waiting.text()
-    assert [pid for pid in pids if alive(pid)] == []
+    waiting.assert_gone(pids)
 
 
 def test_a_killed_zygote_on_another_host_ends_the_run(waiting):

@@ -28,6 +28,8 @@ class Exit:
 
 # A killed rank says nothing itself: its peers may raise because of it before its parent has been told.
 _SIGNAL_HEAD_START_NS = 500_000_000
+# What Gloo and NCCL say where a peer has gone: a consequence, though it may be known before the peer's end is.
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
 def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Exit],
@@ -49,7 +51,8 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
             where = where or f"\nrank {rank} was here:\n" + "\n".join(_program_lines(text))
             continue
         text = f"rank {rank} failed:\n{text}" if "\n" in status["error"] else f"rank {rank} {text}"
-        failures.append((status["time_ns"], LaunchError(text, 4 if status.get("internal") else 3)))
+        late = _SIGNAL_HEAD_START_NS if any(sign in text for sign in _LOST_PEER) else 0
+        failures.append((status["time_ns"] + late, LaunchError(text, 4 if status.get("internal") else 3)))
     if report:
         failures.append(
             (

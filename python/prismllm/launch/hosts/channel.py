@@ -64,6 +64,7 @@ class Channel:
         if connected.family != socket.AF_UNIX:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = connected
+        self.heard = time.monotonic()  # when something came last
         self.deadline = time.monotonic() + timeout_s  # for all that receive() waits for
         self.key = b""  # what both ends, and nobody else, know
         self._buffer = bytearray()
@@ -137,6 +138,8 @@ class Channel:
         except OSError as reason:
             raise ChannelError(f"the connection is lost ({reason.strerror or reason})") from None
         self._buffer += data
+        if data:
+            self.heard = time.monotonic()
         return bool(data)
 
     def messages(self):

@@ -149,7 +149,6 @@ class RemoteHost:
         self.done = self.well = False
         self.failure: tuple[int, LaunchError] | None = None  # PrismLLM's own, on that host
         self.exits: list[Exit] = []
-        self.heard = time.monotonic()
 
     def __str__(self) -> str:
         first, last = self.ranks[0], self.ranks[-1]
@@ -159,12 +158,12 @@ class RemoteHost:
         """Sends its job; the agent's clock is set against ours by the time that it gets it."""
         self.channel.send({"job": job | {"now_ns": time.monotonic_ns()}})
         self.channel.socket.setblocking(False)
+        self.channel.heard = time.monotonic()  # until now nothing was to be said
 
     def read(self) -> None:
         """Takes what has come. Afterwards `done`, where that was the last."""
         try:
             more = self.channel.feed()
-            self.heard = time.monotonic()
             for message, data in self.channel.messages():
                 self._handle(message, data)
             if not more and not self.done:
@@ -245,10 +244,10 @@ class RemoteHosts(Company):
         """A host of which nothing is heard, not even that it is there, is lost."""
         silent_since = time.monotonic() - self.silence_s
         for host in self.hosts:
-            if host.done or host.heard >= silent_since:
+            if host.done or host.channel.heard >= silent_since:
                 continue
             host.read()  # it may be us who were slow
-            if not host.done and host.heard < silent_since:
+            if not host.done and host.channel.heard < silent_since:
                 host.lose(f"nothing was heard of it for {self.silence_s:.0f} s")
             if host.done:
                 self.drop(host)
