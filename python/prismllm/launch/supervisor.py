@@ -23,6 +23,7 @@ from prismllm.launch.outcome import Exit, LaunchError, first_cause, last_words
 from prismllm.launch.processes import become_subreaper, descendants, describe_status, is_stopped, kill_below
 
 _STOP_S = 8.0  # for the zygote to end its ranks, before everything is killed from here
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED_S = 2.0  # a zygote that somebody has stopped gets to be continued
 _BOOT = """import signal, sys
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -109,18 +110,19 @@ class _Run:
         self.outcome = LaunchResult()
         self.failure: LaunchError | None = None
         self.ended = False
-        self.interrupted = 0
+        self.interrupted = self.asked = 0
         self.kill_at = self.stopped_at = float("inf")
         self.begin = 0.0
         become_subreaper()
         spare = frozenset(descendants(os.getpid()))
         wakeup_out, wakeup_in = socket.socketpair()
+        self.wakeup = wakeup_out
         self.control, theirs = socket.socketpair()
         for end in (wakeup_out, wakeup_in, self.control, theirs):
             end.setblocking(end is theirs)
             stack.callback(end.close)
         stack.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wakeup_in.fileno(), warn_on_full_buffer=False))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        for number in (*_ENDING, signal.SIGCHLD):
             handler = self.interrupt if number != signal.SIGCHLD else lambda *_: None
             if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 stack.callback(signal.signal, number, signal.signal(number, handler))
@@ -150,7 +152,11 @@ class _Run:
             self.control.shutdown(socket.SHUT_WR)
 
     def interrupt(self, number: int, _frame) -> None:
-        again = self.interrupted != 0
+        # Several signals may have come before this handler's turn: each has left a byte.
+        with contextlib.suppress(BlockingIOError):
+            self.asked += max(0, sum(byte in _ENDING for byte in self.wakeup.recv(4096)) - 1)
+        self.asked += 1
+        again = self.asked > 1
         self.interrupted = self.interrupted or number
         # Importing, the zygote hears nothing and has no ranks.
         self.kill_at = min(self.kill_at, time.monotonic() + (_STOP_S if self.begin and not again else 0))
