@@ -320,15 +320,16 @@ def test_a_full_disk_is_told_with_what_was_written(run_prism, tmp_path, small_di
 def test_what_a_killed_run_has_left_is_removed_by_the_next_one_but_not_what_is_in_use(tmp_path):
     from prismllm.cli.data_folder import data_folder
 
-    left = tmp_path / "d.partial-killed"
+    left = tmp_path / "d.partial-killed12"
     left.mkdir()
     (left / "spool").write_text("half")
+    (tmp_path / "d.partial-of-mine").mkdir()  # a user's
     with data_folder(str(tmp_path / "d")) as first:
-        assert os.listdir(tmp_path) == [os.path.basename(first.partial)]
+        assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(first.partial), "d.partial-of-mine"])
         with data_folder(str(tmp_path / "d")) as second:
             assert os.path.isdir(first.partial)
             second.publish()
         with pytest.raises(OSError, match=r"--data: '.*d' cannot be made: "):
             open(os.path.join(tmp_path, "d", "file"), "w").close()
             first.publish()
-    assert os.listdir(tmp_path) == ["d"]
+    assert sorted(os.listdir(tmp_path)) == ["d", "d.partial-of-mine"]
