@@ -22,6 +22,17 @@ DTYPES = [
 GLOO_HAS_ALL_TO_ALL = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 14)  # of lists; not in 2.11
 REDUCE_OPS = ["SUM", "PRODUCT", "MIN", "MAX"]
 BIT_OPS = ["BAND", "BOR", "BXOR"]
+# What each reduction does with two tensors; avg divides afterwards.
+FOLDS = {
+    "sum": torch.add,
+    "avg": torch.add,
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "bit_and": torch.bitwise_and,
+    "bit_or": torch.bitwise_or,
+    "bit_xor": torch.bitwise_xor,
+}
 
 
 def values(shape, dtype, rank, salt=0):

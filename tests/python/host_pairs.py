@@ -45,27 +45,29 @@ def two_hosts():
 class Job:
     """The head on the first host and an agent on the second."""
 
-    def __init__(self, tmp_path, hosts, program, *options, agent_options=(), arguments=(), head_slots=1, ranks=4):
+    def __init__(self, tmp_path, hosts, program, *options, agent_options=(), agents=1, head_slots=1, ranks=4, **start):
         self.folder, self.hosts = tmp_path, hosts
         (tmp_path / "program.py").write_text(program)
         (tmp_path / "token").write_bytes(TOKEN)
         (tmp_path / "token").chmod(0o600)
         (tmp_path / "tmp").mkdir()
-        self.agent = self.start(hosts[1], "agent", "--connect", "10.77.0.1", "--token-file", "token", "--slots", 1,
-                                *agent_options, log="agent")  # fmt: skip
-        self.head = self.start(hosts[0], "capture", "-n", ranks, "--slots", head_slots, "--agents", 1, "--listen",
+        words = ["agent", "--connect", "10.77.0.1", "--token-file", "token", "--slots", 1, *agent_options]
+        self.agents = [self.start(hosts[1], *words, log=f"agent{i or ''}", **start) for i in range(agents)]
+        self.agent = self.agents[0]
+        self.head = self.start(hosts[0], "capture", "-n", ranks, "--slots", head_slots, "--agents", agents, "--listen",
                                "10.77.0.1", "--token-file", "token", "-o", "out.prism", "--json", "out.json", *options,
-                               "program.py", *arguments, log="head")  # fmt: skip
+                               "program.py", log="head")  # fmt: skip
 
-    def start(self, host, *words, log):
+    def start(self, host, *words, log, starter=(), environment=None):
+        """`starter`: the words of a launcher that starts it."""
         with open(self.folder / f"{log}.txt", "w") as output:
-            command = [*host, sys.executable, "-m", "prismllm", *map(str, words)]
-            environment = os.environ | {"TMPDIR": str(self.folder / "tmp")}
+            command = [*host, *starter, sys.executable, "-m", "prismllm", *map(str, words)]
+            environment = os.environ | {"TMPDIR": str(self.folder / "tmp")} | (environment or {})
             return subprocess.Popen(command, stdout=output, stderr=output, cwd=self.folder, env=environment,
                                     stdin=subprocess.DEVNULL)  # fmt: skip
 
     def everyone(self):
-        return [pid for top in (self.head.pid, self.agent.pid) for pid in (top, *descendants(top))]
+        return [pid for top in (self.head, *self.agents) for pid in (top.pid, *descendants(top.pid))]
 
     def text(self, log="head"):
         return (self.folder / f"{log}.txt").read_text()
@@ -81,7 +83,7 @@ class Job:
 
     def codes(self):
         try:
-            return self.head.wait(LIMIT_S), self.agent.wait(LIMIT_S)
+            return tuple(process.wait(LIMIT_S) for process in (self.head, *self.agents))
         finally:
             for pid in self.everyone():
                 with contextlib.suppress(ProcessLookupError):

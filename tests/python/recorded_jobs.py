@@ -15,16 +15,6 @@ WIDE = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
 }
-FOLDS = {
-    "sum": torch.add,
-    "avg": torch.add,
-    "product": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "bit_and": torch.bitwise_and,
-    "bit_or": torch.bitwise_or,
-    "bit_xor": torch.bitwise_xor,
-}
 REDUCE_OPS = {
     "SUM": collectives.DTYPES,
     "AVG": collectives.DTYPES,
@@ -228,7 +218,7 @@ def _reduced(one, live, mine, sandbox):
         wide = dtype if ordered else WIDE.get(dtype, dtype)
         tensors = ([parts[index].torch()] if parts else []) + [tensor.to(wide) for tensor in tensors]
         assert all(tensor.dtype == wide for tensor in tensors)
-        total = functools.reduce(FOLDS[one.reduce_op], tensors)
+        total = functools.reduce(collectives.FOLDS[one.reduce_op], tensors)
         if one.reduce_op == "avg":
             total = total.div(len(one.members), rounding_mode=None if dtype.is_floating_point else "trunc")
         result += raw(total.to(dtype))

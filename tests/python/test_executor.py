@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import collectives
 import pytest
 import torch
 
@@ -10,15 +11,7 @@ from prismllm import _c10d
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-FOLDS = {
-    "sum": torch.add,
-    "product": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "bit_and": torch.bitwise_and,
-    "bit_or": torch.bitwise_or,
-    "bit_xor": torch.bitwise_xor,
-}
+FOLDS = {op: fold for op, fold in collectives.FOLDS.items() if op != "avg"}
 # More than two chunks of 32 Ki elements, and not a multiple of them.
 SIZES = [0, 1, 7, 32 * 1024, 70_001]
 

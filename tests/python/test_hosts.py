@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -203,11 +204,34 @@ def test_a_job_on_two_hosts_gives_the_values_and_the_trace_of_one_host(hosts, tm
     assert "runs ranks 2 to 3 of 4" in job.text("agent")
 
 
-def test_the_head_may_leave_all_ranks_to_agents(hosts, tmp_path):
-    job = Job(tmp_path, hosts, TRAINING, head_slots=0)
+def test_the_head_may_leave_all_ranks_to_an_agent_which_torchrun_starts(hosts, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1", "--no-python"]
+    # Its budget holds none of the job's large tensors.
+    budget = ["--memory-budget", "1M", "--spill-dir", os.path.dirname(__file__)]
+    job = Job(tmp_path, hosts, TRAINING, head_slots=0, starter=torchrun, agent_options=budget)
     assert job.codes() == (0, 0), job.text() + job.text("agent")
     assert "runs ranks 0 to 3 of 4" in job.text("agent")
     assert len(results(job.text())) == 4
+
+
+def test_an_agent_for_which_no_rank_is_left_ends_at_once(hosts, tmp_path):
+    job = Job(tmp_path, hosts, "print('alone')", head_slots=0, ranks=1, agents=2)
+    assert job.codes() == (0, 0, 0), job.text()
+    said = sorted(job.text(log).splitlines()[-1] for log in ("agent", "agent1"))
+    assert said == [
+        "prism agent: runs ranks 0 to 0 of 1",
+        "prism agent: there are more hosts than ranks: nothing to do here",
+    ]
+
+
+def test_a_host_may_take_longer_to_import_torch_than_a_host_may_be_silent(hosts, tmp_path):
+    """A cold disk, say; only on the agent's host."""
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(
+        "import sys, time\nif any('prismllm.launch.zygote' in word for word in sys.orig_argv): time.sleep(5)"
+    )
+    job = Job(tmp_path, hosts, TRAINING, "--host-timeout", 3, environment={"PYTHONPATH": str(tmp_path / "slow")})
+    assert job.codes() == (0, 0), job.text() + job.text("agent")
 
 
 WAITING = """

@@ -79,7 +79,6 @@ Coordinator::Impl::~Impl() {
   postponed_.clear();
   for (Rank& rank : ranks_) rank.unread.clear();  // while results_ is still there
   for (Link& link : links_) link.connection.reset();
-  for (Rank& rank : ranks_) rank.window.reset();  // while memory_ is
   io_.restart();
   io_.poll();  // what the executor posted at the end holds references to this
 }

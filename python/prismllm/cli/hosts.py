@@ -108,7 +108,7 @@ def _joined(options: LaunchOptions, folder: RunFolder, hosts: Hosts,
         others, before = [], counts[0]
         for offer, count in zip(offers, counts[1:], strict=True):
             if count == 0:
-                offer.channel.send({"job": None})
+                offer.tell({"job": None})
                 continue
             proofs = {"proof": offer.channel.prove("relay"), "our_proof": offer.channel.prove("coordinator")}
             table.append({"name": offer.name, "ranks": count, "slots": offer.slots}
@@ -119,7 +119,6 @@ def _joined(options: LaunchOptions, folder: RunFolder, hosts: Hosts,
         first = others[0].channel.socket if others else None
         name = (first.getsockname() if counts[0] else first.getpeername())[0] if first else options.master_addr
         link_fd = os.dup(listener.links.fileno())
-        os.set_inheritable(link_fd, True)
         listener.close()
         options = replace(options, ranks_here=counts[0], hosts=table, link_fd=link_fd, link_port=listener.link_port,
                           master_addr=name, master_port=reserved.getsockname()[1])  # fmt: skip

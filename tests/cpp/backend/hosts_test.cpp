@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <random>
 
 #include "backend/coordinator/scheduler.hpp"
@@ -93,6 +94,46 @@ TEST_CASE("large tensors cross between hosts in pieces and arrive whole", "[one_
   });
   ::unsetenv("PRISM_TEST_HOSTS");
   require_ok(job);
+}
+
+TEST_CASE("a run that ends while what another host sent is being reduced lets go of it", "[one_host]") {
+  struct EndsRun : PlainExecutor {
+    std::atomic<Coordinator*> run{nullptr};
+    std::atomic<int> told{0};
+    Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override {
+      run.load()->abort({ErrorCode::kAborted, "the test is over"});
+      while (told < 2) std::this_thread::yield();  // until both ranks know
+      return PlainExecutor::reduce(dtype, op, pieces);
+    }
+  };
+  auto options = small_coordinator(2, 2);
+  LoopbackListener listener;
+  spread_over_hosts(options, 2, listener);
+  const auto relay = relay_options(options, 1, listener.connect());
+  auto executor = std::make_shared<EndsRun>();
+  auto coordinator = std::make_unique<Coordinator>(options, executor);
+  executor->run = coordinator.get();
+  Result<void> result;
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { result = coordinator->run(); });
+  threads.emplace_back([&] { static_cast<void>(Relay(relay).run()); });
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      RankClient::Options client;
+      client.address = rank == 0 ? options.address : relay.address;
+      client.rank = rank;
+      client.world_size = 2;
+      client.alone_in_process = false;
+      auto connected = RankClient::connect(client);
+      if (connected) {
+        Rank self(std::move(*connected), rank, 2);
+        self.run(self.operation(Op::kAllReduce, {self.put({1, 2, 3})}, {3}));
+      }
+      ++executor->told;
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(failure(result) == "the test is over");
+  coordinator.reset();  // with the reduction's last word still to be read
 }
 
 TEST_CASE("messages between hosts read what was written, and nothing else") {

@@ -7,22 +7,13 @@
 #include "backend/harness.hpp"
 #include "catch2.hpp"
 #include "data/reader.hpp"
+#include "folder.hpp"
 
 using namespace prism;
 using namespace prism::test;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Folder {
-  Folder() {
-    auto pattern = (fs::temp_directory_path() / "prism-test-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()));
-    path = pattern;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
 
 // The kept tensor of (seq, member, index) as int64.
 std::vector<std::int64_t> kept(const RecordedData& data, std::int64_t seq, std::int32_t member, std::uint32_t index) {
@@ -58,9 +49,9 @@ TEST_CASE("inputs wait for the disk within the memory budget, and the job goes o
       },
       [&](Coordinator::Options& options) {
         options.memory_budget_bytes = 8u << 20;  // a quarter of it is one operation and a bit
-        options.data_directory = folder.path;
+        options.data_directory = folder.path();
       }));
-  const auto data = RecordedData::open(folder.path).value();
+  const auto data = RecordedData::open(folder.path()).value();
   for (int step = 0; step < kSteps; ++step)
     for (int rank = 0; rank < 3; ++rank) REQUIRE(kept(*data, step, rank, 0) == filled(kElements, 10 * step + rank));
 }
@@ -80,10 +71,10 @@ TEST_CASE("of a reduction the sum of the virtual members is kept, and only of bl
         expect(rank.run(scatter).tensors.at(0).at(0) == 600 + 4 * r, "reduce_scatter");
       },
       [&](Coordinator::Options& options) {
-        options.data_directory = folder.path;
+        options.data_directory = folder.path();
         options.data_for_ranks.emplace({1, 2});
       }));
-  const auto data = RecordedData::open(folder.path).value();
+  const auto data = RecordedData::open(folder.path()).value();
   REQUIRE(data->header().for_ranks == std::vector<std::int32_t>{1, 2});
   REQUIRE(kept(*data, 0, kVirtualPart, 0) == std::vector<std::int64_t>{2, 30});  // of ranks 0 and 3
   REQUIRE(kept(*data, 1, kVirtualPart, 1) == std::vector<std::int64_t>{0 + 1 + 300 + 1});

@@ -13,32 +13,15 @@
 #include "data/reader.hpp"
 #include "data/tensor_store.hpp"
 #include "data/writer.hpp"
+#include "folder.hpp"
 
 using namespace prism;
+using prism::test::Folder;
+using prism::test::slurp;
+using prism::test::spit;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct Folder {
-  Folder() {
-    auto pattern = (fs::temp_directory_path() / "prism-test-XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()));
-    path = pattern;
-  }
-  ~Folder() { fs::remove_all(path); }
-  std::string path;
-};
-
-std::string slurp(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
-
-void spit(const fs::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
 
@@ -102,8 +85,8 @@ std::string complaint(const std::string& folder) {
 
 TEST_CASE("what was recorded of a communication is found by group and number") {
   const Folder folder;
-  record_job(folder.path + "/d", false);
-  const auto data = RecordedData::open(folder.path + "/d").value();
+  record_job(folder.path("d"), false);
+  const auto data = RecordedData::open(folder.path("d")).value();
   const auto world = data->find_group("world");
   REQUIRE(world);
   REQUIRE_FALSE(data->find_group("worlds"));
@@ -125,19 +108,19 @@ TEST_CASE("what was recorded of a communication is found by group and number") {
 
 TEST_CASE("files do not depend on which communication was complete first") {
   const Folder folder;
-  record_job(folder.path + "/forth", false);
-  record_job(folder.path + "/back", true);
+  record_job(folder.path("forth"), false);
+  record_job(folder.path("back"), true);
   int files = 0;
-  for (const auto& file : fs::directory_iterator(folder.path + "/forth")) {
+  for (const auto& file : fs::directory_iterator(folder.path("forth"))) {
     ++files;
-    REQUIRE(slurp(file.path()) == slurp(fs::path(folder.path) / "back" / file.path().filename()));
+    REQUIRE(slurp(file.path()) == slurp(fs::path(folder.path()) / "back" / file.path().filename()));
   }
   REQUIRE(files == 3);  // the index, one shard, one large tensor
 }
 
 TEST_CASE("a communication cannot be recorded twice") {
   const Folder folder;
-  DataWriter writer({folder.path, 3, {}});
+  DataWriter writer({folder.path(), 3, {}});
   REQUIRE(add(writer, all_gather(3), {{0, kSmall}}));
   REQUIRE(add(writer, all_gather(3), {{0, kOther}}));
   REQUIRE(writer.finish().error().message == "all_gather #3 of group 'world' was recorded twice");
@@ -145,7 +128,7 @@ TEST_CASE("a communication cannot be recorded twice") {
 
 TEST_CASE("an index that was cut short is refused, wherever it ends") {
   const Folder folder;
-  const auto data = folder.path + "/d";
+  const auto data = folder.path("d");
   record_job(data, false);
   const auto whole = slurp(index_path(data));
   for (std::size_t length = 0; length < whole.size(); length += 3) {
@@ -156,7 +139,7 @@ TEST_CASE("an index that was cut short is refused, wherever it ends") {
 
 TEST_CASE("a changed byte of an index is noticed or harmless, and never leads out of the files") {
   const Folder folder;
-  const auto data = folder.path + "/d";
+  const auto data = folder.path("d");
   record_job(data, false);
   const auto whole = slurp(index_path(data));
   int noticed = 0;
@@ -172,7 +155,7 @@ TEST_CASE("a changed byte of an index is noticed or harmless, and never leads ou
 
 TEST_CASE("damaged files with tensors are named, with what is wrong") {
   const Folder folder;
-  const auto data = folder.path + "/d";
+  const auto data = folder.path("d");
   record_job(data, false);
   const auto shard = shard_path(data, 0);
   const auto whole = slurp(shard);

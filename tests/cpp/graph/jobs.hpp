@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "folder.hpp"
 #include "graph/builder.hpp"
 
 namespace prism::test {
@@ -113,20 +114,6 @@ struct Job3D {
   }
 };
 
-// A folder of its own for one test, removed with what is in it.
-class Folder {
- public:
-  Folder();
-  ~Folder();
-  std::string path(const std::string& name) const { return path_ + "/" + name; }
-  std::vector<std::string> files() const;
-
- private:
-  std::string path_;
-};
-
-std::string slurp(const std::string& path);
-void spit(const std::string& path, std::string_view bytes);
 // The job's trace as a file; returns its path.
 std::string written(const Folder& folder, const Job3D& job = {});
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from prismllm.launch.devices import visible_devices
 from prismllm.launch.hosts.channel import Channel, ChannelError
-from prismllm.launch.hosts.head import own_versions
+from prismllm.launch.hosts.head import SIGN_OF_LIFE_S, TEARDOWN_S, own_versions
 from prismllm.launch.logs import FolderWatch
 from prismllm.launch.options import LaunchOptions, RunFolder, read_status
 from prismllm.launch.outcome import LaunchError
@@ -24,7 +24,6 @@ from prismllm.launch.program import Program
 from prismllm.launch.supervisor import Company, is_failure, launch
 
 _PIECE = 512 << 10
-_SIGN_OF_LIFE_NS = 500_000_000
 _SEND_S = 60.0  # a head that takes nothing for so long is lost
 
 
@@ -77,7 +76,7 @@ def _run(channel: Channel, address: tuple[str, int], job: dict, means: Means, cl
          say: Callable[[str], None]) -> None:  # fmt: skip
     ranks = range(job["first_rank"], job["first_rank"] + job["ranks"])
     say(f"runs ranks {ranks.start} to {ranks.stop - 1} of {job['world_size']}")
-    head = HeadOfRun(channel, clock_ns)
+    head = HeadOfRun(channel, clock_ns, job["host_timeout_s"] + TEARDOWN_S)
     try:
         with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
             head.folder = RunFolder(path)
@@ -142,35 +141,50 @@ class HeadOfRun(Company):
     """The head, beside this host's supervisor: its end of the connection is the end of the run here."""
 
     folder: RunFolder
+    watch: FolderWatch | None = None
 
-    def __init__(self, channel: Channel, clock_ns: int):
-        self.channel, self.clock_ns = channel, clock_ns
+    def __init__(self, channel: Channel, clock_ns: int, silence_s: float):
+        self.channel, self.clock_ns, self.silence_s = channel, clock_ns, silence_s
         self.told = False  # the coordinator has said why the run ended
         self.sent: dict[str, int] = {}  # bytes of each log
         self.lost = False
         self.ending: str | None = None  # to be told
-        self.said_ns = 0
+        self.said = 0.0
         self.end_run: Callable[[], None] = lambda: None
         self.ended_by_head: list[tuple[int, LaunchError]] = []
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
-        def closed() -> None:  # the head says nothing more, so that this is its end
+        def gone(text: str) -> None:
             selector.unregister(self.channel)
             # Before what its end brings about among its ranks is noticed.
-            text = "the head has ended the run, or was killed"
             self.ended_by_head.append((time.monotonic_ns() - 1_000_000_000, LaunchError(text, 3)))
             end_run()
 
-        self.end_run = end_run
+        self.end_run, self.gone = end_run, gone
+        self.channel.heard = time.monotonic()
         self.watch = FolderWatch(self.folder.logs)
-        selector.register(self.channel, selectors.EVENT_READ, closed)
+        selector.register(self.channel, selectors.EVENT_READ, self.listen)
         selector.register(self.watch, selectors.EVENT_READ, self.pass_on_logs)
 
     def stop(self, why: str) -> None:
         self.ending = why
 
+    def listen(self) -> None:
+        """Only signs of life come from the head, until its end."""
+        try:
+            more = self.channel.feed()
+            for _ in self.channel.messages():
+                pass
+        except ChannelError:
+            more = False
+        if not more:
+            self.gone("the head has ended the run, or was killed")
+
     def turn(self) -> None:
-        if time.monotonic_ns() - self.said_ns > _SIGN_OF_LIFE_NS:
+        now = time.monotonic()
+        if not self.ended_by_head and now - self.channel.heard > self.silence_s:
+            self.gone(f"the head is lost: nothing was heard of it for {self.silence_s:.0f} s")
+        if now - self.said > SIGN_OF_LIFE_S:
             self._send({})
         if self.ending:  # before what it brings about among the ranks here
             self._send({"ending": self.ending})
@@ -191,7 +205,8 @@ class HeadOfRun(Company):
 
     def pass_on_rest(self, ranks: range) -> None:
         """Everything that the ranks have left."""
-        self.watch.close()
+        if self.watch:
+            self.watch.close()
         for rank in ranks:
             for name in (f"rank{rank}.out", f"rank{rank}.err"):
                 self._pass_on("logs", name)
@@ -219,7 +234,7 @@ class HeadOfRun(Company):
     def _send(self, message: dict, data: bytes = b"") -> None:
         if self.lost:
             return
-        self.said_ns = time.monotonic_ns()
+        self.said = time.monotonic()
         try:
             self.channel.send(message, data)
         except ChannelError:

@@ -22,7 +22,8 @@ from prismllm.launch.supervisor import Company
 
 DEFAULT_PORT = 29600
 _GREETING_S = 5.0
-_TEARDOWN_S = 6.0  # an agent that ends its ranks may say nothing meanwhile
+SIGN_OF_LIFE_S = 0.5  # at least so often, from both ends
+TEARDOWN_S = 6.0  # who ends its ranks may say nothing meanwhile
 
 
 @dataclass
@@ -33,6 +34,12 @@ class Offer:
     name: str
     slots: int
     peer: str  # its address
+
+    def tell(self, message: dict) -> None:
+        try:
+            self.channel.send(message)
+        except ChannelError as why:
+            raise LaunchError(f"host {self.name} is lost before the run: {why}", 4) from None
 
 
 class Listener:
@@ -144,7 +151,7 @@ class RemoteHost:
     """An agent while the run lasts."""
 
     def __init__(self, offer: Offer, folder: RunFolder, log_dir: str, ranks: range):
-        self.channel, self.name, self.ranks = offer.channel, offer.name, ranks
+        self.offer, self.channel, self.name, self.ranks = offer, offer.channel, offer.name, ranks
         self.folder, self.log_dir = folder, log_dir
         self.done = self.well = False
         self.failure: tuple[int, LaunchError] | None = None  # PrismLLM's own, on that host
@@ -156,7 +163,7 @@ class RemoteHost:
 
     def start(self, job: dict) -> None:
         """Sends its job; the agent's clock is set against ours by the time that it gets it."""
-        self.channel.send({"job": job | {"now_ns": time.monotonic_ns()}})
+        self.offer.tell({"job": job | {"now_ns": time.monotonic_ns()}})
         self.channel.socket.setblocking(False)
         self.channel.heard = time.monotonic()  # until now nothing was to be said
 
@@ -175,6 +182,10 @@ class RemoteHost:
 
     def lose(self, why: str) -> None:
         self._fail(f"{self} is lost: {why}")
+
+    def say_alive(self) -> None:
+        with contextlib.suppress(ChannelError):  # that it is gone, or takes nothing, its silence will tell
+            self.channel.send({})
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
@@ -217,7 +228,8 @@ class RemoteHosts(Company):
     """All other hosts, beside the supervisor of this one."""
 
     def __init__(self, hosts: list[RemoteHost], silence_s: float):
-        self.hosts, self.silence_s = hosts, silence_s + _TEARDOWN_S
+        self.hosts, self.silence_s = hosts, silence_s + TEARDOWN_S
+        self.said = 0.0
 
     @property
     def exits(self) -> list[Exit]:
@@ -241,9 +253,14 @@ class RemoteHosts(Company):
             selector.register(host.channel, selectors.EVENT_READ, functools.partial(read, host))
 
     def turn(self) -> None:
-        """A host of which nothing is heard, not even that it is there, is lost."""
-        silent_since = time.monotonic() - self.silence_s
+        """Signs of life to all; a host of which nothing is heard, not even that, is lost."""
+        now = time.monotonic()
+        silent_since = now - self.silence_s
+        if its_time := now - self.said > SIGN_OF_LIFE_S:
+            self.said = now
         for host in self.hosts:
+            if its_time and not host.done:
+                host.say_alive()
             if host.done or host.channel.heard >= silent_since:
                 continue
             host.read()  # it may be us who were slow
