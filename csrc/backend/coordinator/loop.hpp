@@ -6,7 +6,6 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <deque>
@@ -24,6 +23,7 @@
 #include "backend/coordinator/coordinator.hpp"
 #include "backend/coordinator/data_recorder.hpp"
 #include "backend/coordinator/matcher.hpp"
+#include "backend/coordinator/process_watch.hpp"
 #include "backend/coordinator/quiet_watch.hpp"
 #include "backend/coordinator/scheduler.hpp"
 #include "backend/coordinator/selection.hpp"
@@ -75,11 +75,11 @@ struct Coordinator::Impl {
   };
   struct Rank {
     int host = 0;
-    std::shared_ptr<Connection> connection;                        // of a rank of this host
-    wire::Buffer out;                                              // to one of another host
-    std::unique_ptr<WindowAllocator> window;                       // of one of another host, for what it sends:
-    std::unordered_map<WorkId, std::uint64_t> copies;              // a block for each operation
-    std::optional<boost::asio::posix::stream_descriptor> process;  // pidfd
+    std::shared_ptr<Connection> connection;            // of a rank of this host
+    wire::Buffer out;                                  // to one of another host
+    std::unique_ptr<WindowAllocator> window;           // of one of another host, for what it sends:
+    std::unordered_map<WorkId, std::uint64_t> copies;  // a block for each operation
+    std::shared_ptr<ProcessWatch> process;
     bool joined = false, finished = false;
     std::uint64_t grants = 0;
     WorkId last_work = 0;

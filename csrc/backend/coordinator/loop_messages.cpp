@@ -1,7 +1,5 @@
 // What ranks say. Every message is checked before it changes anything; a bad one ends the run with the rank's number.
 #include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -104,17 +102,11 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
   connection.frame_limit = wire::kMaxFrameBytes;
   if (++joined_ == options_.world_size) join_timer_.cancel();
   // A process that its own children outlive does not close the connection by dying.
-  const int pidfd = connection.pid() > 0 ? static_cast<int>(syscall(SYS_pidfd_open, connection.pid(), 0)) : -1;
-  if (pidfd >= 0) {
-    r.process.emplace(io_, pidfd);
-    r.process->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                          [this, rank](boost::system::error_code error) {
-                            Rank& ended = at(rank);
-                            if (error || stopping_) return;
-                            ended.connection->read_what_is_there();
-                            if (!ended.finished) died_from_loop(rank, "its process has ended");
-                          });
-  }
+  r.process = ProcessWatch::start(io_, connection.pid(), [this, rank] {
+    if (stopping_) return;
+    at(rank).connection->read_what_is_there();
+    if (!at(rank).finished) died_from_loop(rank, "its process has ended");
+  });
   scheduler_.make_ready(rank, true);
   return {};
 }

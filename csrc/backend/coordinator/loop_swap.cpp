@@ -1,7 +1,6 @@
 // Device state: whoever has been given a slot is told so when its state is on the device. What has to be moved for that
 // is the residency's to say; the moving happens on a thread per device.
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -61,9 +60,7 @@ bool Coordinator::Impl::is_swapping() const {
 
 bool Coordinator::Impl::process_ended(int rank) {
   auto& process = at(rank).process;
-  if (!process) return at(rank).finished;
-  pollfd ended{process->native_handle(), POLLIN, 0};
-  return ::poll(&ended, 1, 0) > 0;
+  return process ? process->has_ended() : at(rank).finished;
 }
 
 void Coordinator::Impl::admit_waiting_from_loop() {

@@ -3,7 +3,6 @@
 #pragma once
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "backend/coordinator/connection.hpp"
+#include "backend/coordinator/process_watch.hpp"
 #include "backend/protocol/link.hpp"
 #include "backend/protocol/messages.hpp"
 #include "backend/protocol/window_allocator.hpp"
@@ -27,7 +27,7 @@ struct Relay::Impl {
  private:
   struct Rank {
     std::shared_ptr<Connection> connection;
-    std::optional<boost::asio::posix::stream_descriptor> process;  // pidfd
+    std::shared_ptr<ProcessWatch> process;
     bool finished = false, ended = false, stopped = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<std::size_t>(rank - options_.first_rank)]; }
@@ -53,7 +53,6 @@ struct Relay::Impl {
   Result<void> hello(Connection& connection, const wire::Hello& message);
   Result<void> pass_on(int rank, const wire::Frame& frame);
   Result<void> send_inputs(int rank, const wire::Issue& message);
-  void watch_process(int rank);
 
   // for_ranks.cpp: what the coordinator says
   void link_frame_from_loop(const wire::Frame& frame);

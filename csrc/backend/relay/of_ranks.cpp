@@ -1,7 +1,5 @@
 // What the ranks of this host say: passed on as it stands, the inputs of an operation before it.
 #include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <array>
 
@@ -50,23 +48,14 @@ Result<void> Relay::Impl::hello(Connection& connection, const wire::Hello& messa
   strangers_.erase(r.connection);
   connection.rank = rank;
   connection.frame_limit = wire::kMaxFrameBytes;
-  watch_process(rank);
+  // A process that its own children outlive does not close the connection by dying.
+  r.process = ProcessWatch::start(io_, connection.pid(), [this, rank] {
+    if (first_error_) return;
+    at(rank).connection->read_what_is_there();
+    ended_from_loop(rank, "its process has ended");
+  });
   tell(wire::RankJoined{message.rank});
   return {};
-}
-
-// A process that its own children outlive does not close the connection by dying.
-void Relay::Impl::watch_process(int rank) {
-  const int pid = at(rank).connection->pid();
-  const int pidfd = pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1;
-  if (pidfd < 0) return;
-  at(rank).process.emplace(io_, pidfd);
-  at(rank).process->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                               [this, rank](boost::system::error_code error) {
-                                 if (error || first_error_) return;
-                                 at(rank).connection->read_what_is_there();
-                                 ended_from_loop(rank, "its process has ended");
-                               });
 }
 
 Result<void> Relay::Impl::pass_on(int rank, const wire::Frame& frame) {

@@ -207,8 +207,7 @@ def main() -> None:
         control.set_inheritable(True)  # begin again without that package; each rank will import it itself
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
     zygote = Zygote(options, control)
-    finalizers = settle(len(options.ranks))
+    take_back = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()
-    for finalizer in finalizers:
-        finalizer.atexit = True
+    take_back()

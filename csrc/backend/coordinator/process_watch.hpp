@@ -1,0 +1,25 @@
+// The end of a process, as an event of the loop.
+#pragma once
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <memory>
+
+namespace prism {
+
+class ProcessWatch : public std::enable_shared_from_this<ProcessWatch> {
+ public:
+  // `ended` is called once from the loop, unless the watch has been let go by then. Null where the process is not known
+  // (pid <= 0, or gone without a trace) or the system has no pidfd.
+  static std::shared_ptr<ProcessWatch> start(boost::asio::io_context& io, int pid, std::function<void()> ended);
+  bool has_ended();
+
+ private:
+  ProcessWatch(boost::asio::io_context& io, int pidfd, std::function<void()> ended);
+  void wait();
+
+  boost::asio::posix::stream_descriptor pidfd_;
+  std::function<void()> ended_;
+};
+
+}  // namespace prism
