@@ -36,6 +36,8 @@ def _meet(url: str, **options):
     rank = _value(parts.scheme, query, "rank", "RANK")
     world_size = _value(parts.scheme, query, "world_size", "WORLD_SIZE")
     place = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    if takeover.answering:
+        place = f"rank{rank}/{place}"  # nobody else's keys
     _meetings[place] += 1
     yield PrefixStore(f"{place}#{_meetings[place]}", _c10d.PrismStore()), rank, world_size
     raise RuntimeError(f"Unable to perform re-rendezvous using {parts.scheme}:// method")

@@ -18,6 +18,7 @@ _finished = False
 _rank = 0
 _owner = 0  # process that start_rank() ran in; its children are not ranks
 _notes: list[str] = []
+answering = None  # of a rank that runs alone: prismllm.inputs.answering.Answering
 
 
 def notes() -> list[str]:
@@ -80,11 +81,17 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def start_rank(program: list[str] | None = None) -> None:
+def failure() -> str | None:
+    """What the program must not hide by catching it."""
+    return answering.failure or None if answering else None
+
+
+def start_rank(program: list[str] | None = None, rules: list | None = None) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 
-    `program` is the program and its arguments as the user wrote them; by default the process's command line."""
-    global _started, _owner, _rank
+    `program` is the program and its arguments as the user wrote them; by default the process's command line. With
+    `rules`, however few, the rank runs alone."""
+    global _started, _owner, _rank, answering
     if _started:
         return
     route = os.environ.get("PRISM_ROUTE") or "real"
@@ -101,6 +108,11 @@ def start_rank(program: list[str] | None = None) -> None:
             raise ValueError("PRISM_COORDINATOR is not set; under capture it names the coordinator's socket")
         _watch_device_use()
         _c10d.connect(address, rank, world_size)
+        if rules is not None:
+            from prismllm.inputs.answering import Answering
+
+            answering = Answering(rules, rank)
+            answering.start()
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
         _c10d.install_cpu_allocator()

@@ -13,6 +13,7 @@
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/route.hpp"
 #include "backend/c10d/session.hpp"
+#include "backend/c10d/solo.hpp"
 #include "backend/c10d/tensors.hpp"
 #include "backend/c10d/work.hpp"
 #include "backend/coordinator/rules.hpp"
@@ -49,7 +50,7 @@ class CaptureRoute : public Route {
       : group_(std::make_shared<GroupInfo>(std::move(group))),
         options_(c10::make_intrusive<c10d::Backend::Options>(group_->backend, timeout)),
         coalescing_(coalescing) {
-    auto joined = client().join_group(group_->key, group_->members);
+    auto joined = is_solo() ? join_alone() : client().join_group(group_->key, group_->members);
     if (!joined) fail(joined.error(), Op::kNone);
     handle_ = *joined;
     options_->group_name = group_->key.substr(group_->key.rfind('/') + 1);
@@ -100,7 +101,8 @@ class CaptureRoute : public Route {
     WaitScope scope;
     scope.add(comm);
     const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
-    prism::monitored_barrier(client(), handle_, *group_, monitored_barriers_++, timeout, wait_all_ranks);
+    if (!is_solo())
+      prism::monitored_barrier(client(), handle_, *group_, monitored_barriers_++, timeout, wait_all_ranks);
     record_transfer_done(comm);
   }
 
@@ -182,15 +184,56 @@ class CaptureRoute : public Route {
       --sends_[{call.peer, call.tag}];
   }
 
+  // Of a rank that runs alone: a group of its own stands for each of the program's.
+  Result<GroupHandle> join_alone() const {
+    const std::int32_t self = group_->members[group_->rank];
+    return client().join_group(fmt::format("{}/rank{}", group_->key, self), {&self, 1});
+  }
+
+  // The answers pass through the coordinator, as what this rank gathers from itself: completions come when and where
+  // they come with peers.
+  int answer_alone(const Call& call, const Blocks& blocks, Operation& operation) {
+    const auto inputs = is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+    if (call.op == Op::kRecv) {
+      const std::lock_guard lock(numbers_mutex_);
+      operation.number = receives_[{call.peer, call.tag}]++;
+    }
+    const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
+                                  operation.tag, operation.number, inputs, blocks.outputs});
+    synchronize_devices(blocks.inputs);
+    Operation alone;
+    alone.group = operation.group;
+    alone.op = reply.outputs.empty() ? Op::kBarrier : Op::kAllGatherCoalesced;
+    alone.dtype = reply.outputs.empty() ? DType::kNone : DType::kUInt8;
+    alone.number = operation.number;
+    alone.output_bytes = operation.output_bytes;
+    for (const auto bytes : operation.output_bytes) alone.shapes.push_back({static_cast<std::int64_t>(bytes)});
+    alone.inputs = stage(reply.outputs, call.op);
+    alone.seq = alone_sequence_++;
+    operation = std::move(alone);
+    return reply.source;
+  }
+
   WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {
+    if (is_solo()) {
+      const auto sequence = is_point_to_point(call.op) ? 0 : sequence_++;
+      const int source = answer_alone(call, blocks, operation);
+      return hand_over(call, blocks, operation, comm, sequence, source);
+    }
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
+    return hand_over(call, blocks, operation, comm, operation.seq, -1);
+  }
+
+  // `source`: who has sent, where the coordinator will not know.
+  WorkPtr hand_over(const Call& call, const Blocks& blocks, Operation& operation, CommId comm, std::uint64_t sequence,
+                    int source) {
     const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
     if (is_short(timeout)) operation.timeout = timeout;
-    auto work = c10::make_intrusive<CaptureWork>(group_, call, operation.seq, comm, blocks.outputs, timeout);
+    auto work = c10::make_intrusive<CaptureWork>(group_, call, sequence, comm, blocks.outputs, timeout, source);
     auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
     if (!issued) fail(issued.error(), call.op);
     work->set_id(*issued);
@@ -221,9 +264,10 @@ class CaptureRoute : public Route {
   const bool coalescing_;
   GroupHandle handle_ = 0;
   std::atomic<std::uint64_t> sequence_{0};  // without monitored barriers
+  std::atomic<std::uint64_t> alone_sequence_{0};
   std::mutex numbers_mutex_;
   std::uint64_t collectives_ = 0;
-  std::map<std::pair<int, int>, std::uint64_t> sends_;  // by (peer, tag)
+  std::map<std::pair<int, int>, std::uint64_t> sends_, receives_;  // by (peer, tag); receives_: of a rank alone
   std::atomic<std::uint64_t> monitored_barriers_{0};
   bool coalescing_now_ = false;
   std::int32_t batch_ = -1;

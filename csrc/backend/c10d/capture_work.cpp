@@ -120,7 +120,7 @@ WorkPtr batch_work(std::vector<c10::intrusive_ptr<CaptureWork>> works) {
 }
 
 CaptureWork::CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
-                         std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout)
+                         std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout, int source)
     : Work(group->rank, call.type, profiling_title(*group, call).c_str(),
            call.inputs.empty() ? call.outputs : call.inputs),
       group_(std::move(group)),
@@ -130,7 +130,8 @@ CaptureWork::CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& cal
       timeout_(timeout),
       blocks_(std::move(blocks)),
       results_(call.outputs.empty() ? call.inputs : call.outputs),
-      future_(c10::make_intrusive<Future>(c10::ListType::ofTensors(), devices_of(results_))) {}
+      future_(c10::make_intrusive<Future>(c10::ListType::ofTensors(), devices_of(results_))),
+      source_(source) {}
 
 void CaptureWork::complete(const Outcome& outcome) {
   std::exception_ptr failure;
@@ -146,7 +147,7 @@ void CaptureWork::complete(const Outcome& outcome) {
     } catch (...) {
       failure = std::current_exception();
     }
-    source_ = outcome.source;
+    if (outcome.source >= 0) source_ = outcome.source;
   }
   blocks_.clear();
   record_transfer_done(comm_);

@@ -3,7 +3,9 @@
 #include <c10/core/CPUAllocator.h>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <mutex>
 #include <unordered_map>
 
@@ -43,6 +45,9 @@ class SizeTable {
   std::array<Shard, 16> shards_;
 };
 
+thread_local int uncounted = 0;  // scopes of this thread
+std::atomic<bool> fill{false};
+
 at::Allocator* wrapped = nullptr;
 at::DeleterFnPtr wrapped_deleter = nullptr;
 // Never destroyed: tensors of static lifetime are released after static destructors have begun.
@@ -63,9 +68,10 @@ class CountingAllocator : public at::Allocator {
     auto data = wrapped->allocate(bytes);
     auto* recorder = Recorder::active();
     // Only memory with a plain deleter: another context could not be told from ours when it is released.
-    if (!recorder || bytes == 0 || !data.get() || data.get() != data.get_context() ||
+    if (!recorder || uncounted > 0 || bytes == 0 || !data.get() || data.get() != data.get_context() ||
         !data.compare_exchange_deleter(wrapped_deleter, &release))
       return data;
+    if (fill) std::memset(data.get(), 0, bytes);
     sizes().insert(data.get(), bytes);
     recorder->memory(static_cast<std::int64_t>(bytes));
     return data;
@@ -89,6 +95,11 @@ void install_cpu_allocator() {
     c10::SetCPUAllocator(new CountingAllocator, 255);
   });
 }
+
+void fill_cpu_allocations() { fill = true; }
+
+UncountedAllocations::UncountedAllocations() { ++uncounted; }
+UncountedAllocations::~UncountedAllocations() { --uncounted; }
 
 void forget_cpu_allocations() { sizes().reset(); }
 

@@ -10,6 +10,7 @@
 #include "backend/c10d/cpu_allocator.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/session.hpp"
+#include "backend/c10d/solo.hpp"
 #include "backend/c10d/store.hpp"
 #include "backend/c10d/tensors.hpp"
 #include "backend/client/heap.hpp"
@@ -92,6 +93,27 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
   return output;
 }
 
+// `communication(group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs)` -> (tensors,
+// source); `store_key(key)` -> bytes.
+void answer_with(py::function communication, py::function store_key) {
+  // For the life of the process: they may be called until the very end.
+  auto* functions = new std::pair(std::move(communication), std::move(store_key));
+  Answerer answerer;
+  answerer.communication = [functions](const Question& q) {
+    const py::gil_scoped_acquire gil;
+    const auto answer = functions->first(q.group.key, q.group.members, q.group.rank, name(q.op), name(q.reduce_op),
+                                         q.root, q.peer, q.tag, q.number, q.inputs, q.outputs);
+    auto [outputs, source] = answer.cast<std::pair<std::vector<at::Tensor>, int>>();
+    return Reply{std::move(outputs), source};
+  };
+  answerer.store_key = [functions](const std::string& key) {
+    const py::gil_scoped_acquire gil;
+    const auto value = functions->second(key).cast<std::string>();
+    return std::vector<std::uint8_t>(value.begin(), value.end());
+  };
+  run_solo(std::move(answerer));
+}
+
 std::chrono::nanoseconds seconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
 }
@@ -105,7 +127,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::optional<std::vector<std::int32_t>> data_for_ranks,
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
-                                              bool swap_always) {
+                                              bool swap_always, int more_ranks_fd) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -122,6 +144,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   for (const auto& [name, ranks, host_slots, proof, our_proof] : hosts)
     options.hosts.push_back({name, ranks, host_slots, proof, our_proof});
   options.link_fd = link_fd;
+  options.more_ranks_fd = more_ranks_fd;
   options.host_timeout = seconds(host_timeout_s);
   options.data_directory = std::move(data_directory);
   options.data_for_ranks = std::move(data_for_ranks);
@@ -215,6 +238,8 @@ PYBIND11_MODULE(_c10d, module) {
     session_abandon();
     forget_cpu_allocations();
   });
+  module.def("answer_with", &answer_with, py::arg("communication"), py::arg("store_key"),
+             "This rank runs alone; see csrc/backend/c10d/solo.hpp.");
   py::class_<PrismStore, c10d::Store, c10::intrusive_ptr<PrismStore>>(module, "PrismStore",
                                                                       "The coordinator's store, under capture.")
       .def(py::init([] { return c10::make_intrusive<PrismStore>(); }));
@@ -245,7 +270,7 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
-           py::arg("swap_always") = false)
+           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/c10d/session.hpp"
+#include "backend/c10d/solo.hpp"
 
 namespace prism {
 namespace {
@@ -19,6 +20,13 @@ template <typename T>
 T unwrap(Result<T> result) {
   if (!result) throw_store(result.error());
   if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+// A rank that runs alone would wait for others' keys in vain: the rules say what they hold, or that nobody knows.
+void ask_for_absent(const std::vector<std::string>& keys) {
+  if (!is_solo()) return;
+  for (const auto& key : keys)
+    if (!unwrap(client().store_check({key}))) unwrap(client().store_set(key, ask_rules_for_key(key)));
 }
 
 }  // namespace
@@ -36,6 +44,7 @@ PrismStore::Value PrismStore::compareSet(const std::string& key, const Value& ex
 }
 
 PrismStore::Value PrismStore::get(const std::string& key) {
+  ask_for_absent({key});
   return unwrap(client().store_get(key, capture_deadline(timeout_)));
 }
 
@@ -49,9 +58,13 @@ bool PrismStore::check(const Keys& keys) { return unwrap(client().store_check(ke
 
 std::int64_t PrismStore::getNumKeys() { return unwrap(client().store_num_keys()); }
 
-void PrismStore::wait(const Keys& keys) { unwrap(client().store_wait(keys, capture_deadline(timeout_))); }
+void PrismStore::wait(const Keys& keys) {
+  ask_for_absent(keys);
+  unwrap(client().store_wait(keys, capture_deadline(timeout_)));
+}
 
 void PrismStore::wait(const Keys& keys, const std::chrono::milliseconds& timeout) {
+  ask_for_absent(keys);
   unwrap(client().store_wait(keys, Deadline::after(timeout)));
 }
 

@@ -20,9 +20,9 @@ WorkPtr recorded_work(WorkPtr inner, std::vector<CommId> comms, c10d::OpType typ
 // An operation that the coordinator serves. The client's completion thread calls complete(); all else is the program's.
 class CaptureWork : public c10d::Work {
  public:
-  // `blocks` receive the outcome's regions in order; `results` are what the program sees of them.
+  // `blocks` receive the outcome's regions in order. `source`: who has sent, unless the outcome says it.
   CaptureWork(std::shared_ptr<const GroupInfo> group, const Call& call, std::uint64_t sequence, CommId comm,
-              std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout);
+              std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout, int source);
   void set_id(WorkId id) { id_ = id; }
   void complete(const Outcome& outcome);
 
@@ -52,7 +52,7 @@ class CaptureWork : public c10d::Work {
   std::vector<at::Tensor> blocks_, results_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   WorkId id_ = 0;
-  int source_ = -1;
+  int source_;
   std::atomic<bool> done_{false};
   bool handed_out_ = false;  // the future; under mutex_
 };

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "backend/coordinator/loop_send.hpp"
@@ -83,6 +84,16 @@ Coordinator::Impl::~Impl() {
   io_.poll();  // what the executor posted at the end holds references to this
 }
 
+// Until the other end closes: then those who have joined were all.
+void Coordinator::Impl::wait_for_more_ranks() {
+  if (options_.more_ranks_fd < 0) return;
+  expected_ = std::numeric_limits<int>::max();
+  more_ranks_ = ProcessWatch::start_on(io_, options_.more_ranks_fd, [this] {
+    expected_ = joined_;
+    need_turn_end();
+  });
+}
+
 Result<void> Coordinator::Impl::listen() {
   const auto& name = options_.address;
   PRISM_ASSIGN_OR_RETURN(const auto address, abstract_address(name));
@@ -127,9 +138,10 @@ Result<void> Coordinator::Impl::run() {
   started_ns_ = now_ns();
   start_swapping();
   accept_ranks();
+  wait_for_more_ranks();
   join_timer_.expires_after(options_.join_timeout);
   join_timer_.async_wait([this](boost::system::error_code error) {
-    if (error || joined_ == options_.world_size) return;
+    if (error || joined_ == options_.world_size || options_.more_ranks_fd >= 0) return;
     std::vector<int> absent;
     for (int rank = 0; rank < options_.world_size; ++rank)
       if (!at(rank).joined) absent.push_back(rank);
@@ -223,7 +235,7 @@ void Coordinator::Impl::fail_from_loop(Error error) {
 
 // Ranks that have read the error are not waited for: they are the launcher's.
 void Coordinator::Impl::end_if_drained_from_loop() {
-  if (!stopping_ && finished_ < options_.world_size) return;
+  if (!stopping_ && finished_ < expected_) return;
   for (const Rank& rank : ranks_)
     if (rank.connection && rank.connection->is_open() && !rank.connection->flushed()) return;
   for (const Link& link : links_)

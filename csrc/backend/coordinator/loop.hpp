@@ -114,6 +114,7 @@ struct Coordinator::Impl {
   template <typename Acceptor, typename Made>
   void accept(Acceptor& acceptor, Made made);
   void accept_ranks();
+  void wait_for_more_ranks();
   void closed_from_loop(Connection& connection, const Error& why);
   void died_from_loop(int rank, const std::string& why);
   void fail_from_loop(Error error);
@@ -241,8 +242,10 @@ struct Coordinator::Impl {
   std::unordered_set<std::shared_ptr<Connection>> strangers_;  // have not said who they are
   std::vector<int> dirty_;
   std::set<int> store_pollers_;
-  std::set<int> holding_;  // ranks for which completions are held
+  std::set<int> holding_;               // ranks for which completions are held
+  int expected_ = options_.world_size;  // ranks that join
   int joined_ = 0, finished_ = 0, impatient_ = 0, reducing_ = 0;
+  std::shared_ptr<ProcessWatch> more_ranks_;
   bool turn_end_posted_ = false;
   std::int64_t pause_armed_ns_ = -1;
   std::uint64_t store_changes_seen_ = 0, last_block_ = 0;

@@ -11,6 +11,7 @@ from prismllm.cli.hosts import Hosts, host_options
 from prismllm.cli.memory_size import MemorySize
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
+from prismllm.cli.solo import Answers, answers_rows, check_solo, explained, rules_path
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import counted, duration, size
 
@@ -48,12 +49,15 @@ def data_rows(summary: dict) -> list[tuple[str, str]]:
               help="On a disk, for tensors beyond the budget  [default: the temporary folder]")  # fmt: skip
 @click.option("--data", metavar="DIR", help="Keep what ranks put into communications there, each tensor once.")
 @click.option("--for-ranks", type=RankList(), help="With --data: only what these ranks receive, e.g. 0-3,8")
+@click.option("--inputs", metavar="RULES", help="Ranks run alone, one after the other; what their peers would have "
+              "sent comes from this file of rules (see prismllm.inputs), or from 'builtin' ones alone.")  # fmt: skip
+@click.option("--explain", is_flag=True, help="With --inputs: list which rule answered which communication.")
 @host_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None,
             slots: int | None, device_swap: str, fake_device: str | None, schedule: str, memory_budget: int,
-            spill_dir: str | None, data: str | None, for_ranks: tuple[int, ...] | None, hosts: Hosts,
-            log_dir: str | None) -> None:  # fmt: skip
+            spill_dir: str | None, data: str | None, for_ranks: tuple[int, ...] | None, inputs: str | None,
+            explain: bool, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -78,6 +82,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
         devices = min(devices, ranks_per_node)
     elif device_swap == "always":
         raise click.UsageError("--device-swap always: no accelerator is visible; accepted: auto, never")
+    check_solo(inputs, explain, data, hosts)
     if for_ranks is not None:
         if not data:
             raise click.UsageError("--for-ranks says what --data keeps; give that as well")
@@ -86,7 +91,10 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
 
-        graph = merge_run(folder.fragments, trace, result.notes)
+        answers = Answers.of_run(folder, world_size) if inputs else None
+        if answers:
+            answers.check()
+        graph = merge_run(folder.fragments, trace, result.notes, answers.provenance(inputs) if answers else {})
         if kept:
             kept.publish()
         return {
@@ -103,6 +111,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "device_swaps": result.statistics["device_swaps"],
             "device_swap_s": result.statistics["device_swap_s"],
             **({"data": data_summary(data, result.statistics["data"])} if kept else {}),
+            **({"inputs": answers.summary(inputs)} if answers else {}),
             "trace": trace,
             "notes": result.notes,
         }
@@ -114,7 +123,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
                               schedule=schedule, devices=devices, device_swap=device_swap,
                               fake_device=os.path.abspath(fake_device) if fake_device else "",
                               memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
-                              spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
+                              inputs=rules_path(inputs), spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
                               data_dir=kept.partial if kept else "",
                               data_for_ranks=None if for_ranks is None else list(for_ranks))  # fmt: skip
     notes = summary.pop("notes")
@@ -135,8 +144,11 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
             ("tensors", f"up to {staged} in flight{on_disk}"),
             *data_rows(summary),
+            *answers_rows(summary),
             *([("device swaps", swaps)] if summary["device_swaps"] else []),
             ("trace", trace),
             *(("note", note) for note in notes),
         ],
     )
+    if explain:
+        output.table("answers", explained(summary))

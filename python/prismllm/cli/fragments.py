@@ -19,8 +19,9 @@ def fragments_in(folder: str) -> list[str]:
     return [os.path.join(folder, found[rank]) for rank in sorted(found)]
 
 
-def merge_run(folder: str, output: str, notes: list[str] | None = None):
-    """Joins the fragments of one run, one of every rank, and writes them to `output`; returns the graph."""
+def merge_run(folder: str, output: str, notes: list[str] | None = None, more: dict | None = None):
+    """Joins the fragments of one run, one of every rank, and writes them to `output`; returns the graph. `more` is kept
+    in the trace's metadata."""
     from prismllm import _graph
 
     found = fragments_in(folder)
@@ -31,7 +32,7 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None):
     if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in found}):
         raise ValueError(f"'{folder}' lacks the recordings of ranks {missing} of {first.world_size}")
     each = [json.loads(_graph.open(path).metadata_json) for path in paths]
-    metadata = each[0] | ({"notes": notes} if notes else {})
+    metadata = each[0] | ({"notes": notes} if notes else {}) | (more or {})
     metadata.pop("rank", None)
     # Of ranks on several hosts the clocks cannot be compared: then one domain for each rank.
     for key in ("clock_domain", "host"):

@@ -45,6 +45,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
                for host in options.hosts],
         link_fd=options.link_fd,
         host_timeout_s=options.host_timeout_s,
+        more_ranks_fd=options.more_ranks_fd,
     )  # fmt: skip
     notes = []
     if note and options.world_size > options.devices:  # else nobody shares

@@ -31,6 +31,8 @@ class LaunchOptions:
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
+    inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
+    more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
     first_rank: int = 0
@@ -42,6 +44,8 @@ class LaunchOptions:
     host_timeout_s: float = 10.0
     master_addr: str = "127.0.0.1"
     master_port: int = 0  # 0: reserved by the zygote
+
+    rules = None  # once they are loaded; no field, for they do not travel
 
     @property
     def ranks(self) -> range:
@@ -89,6 +93,10 @@ class RunFolder:
 
     def rank_status(self, rank: int) -> str:
         return os.path.join(self.status, f"rank{rank}.json")
+
+    def rank_answers(self, rank: int) -> str:
+        """Of a rank that ran alone: which rules answered it."""
+        return os.path.join(self.status, f"answers{rank}.json")
 
     @property
     def coordinator_status(self) -> str:

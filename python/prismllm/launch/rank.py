@@ -63,12 +63,13 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
 
     ended: dict = {}
     try:
-        takeover.start_rank(options.program.words)
+        takeover.start_rank(options.program.words, options.rules)
     except Exception:
         code, error = 1, traceback.format_exc()
         ended["internal"] = True
     else:
         code, error = _run_program(options)
+    error = error or takeover.failure()
     if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
         return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
@@ -90,6 +91,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         except Exception as failure:
             ended.update(error=f"could not finish its recording: {failure}", internal=True)
             code = 1
+    if takeover.answering:
+        takeover.answering.write(RunFolder(options.run_dir).rank_answers(rank))
     write_status(status, **ended, **memory)
     _flush()
     return code

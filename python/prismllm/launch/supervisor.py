@@ -213,7 +213,7 @@ class _Run:
             if is_failure(event, self.options.route):
                 self.exits.append(Exit(event["rank"], event["status"], event["time_ns"]))
         elif kind == "failed":
-            self.failure = LaunchError(event["text"], 4)
+            self.failure = LaunchError(event["text"], event.get("exit_code", 4))
         elif kind == "end":
             self.ended = True
             self.outcome.wall_s = time.monotonic() - self.begin

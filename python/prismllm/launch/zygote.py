@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 import traceback
+from collections import deque
 
 from prismllm.launch.coordinator import run_coordinator, run_relay
 from prismllm.launch.environment import rank_environment, reserve_port
@@ -38,6 +39,9 @@ class Zygote:
         self.signalled: set[int] = set()  # who has been asked to end
         self.ending = self.terminated = False
         self.coordinator_work: tuple | None = None
+        self.to_come = deque(options.ranks)
+        self.at_a_time = options.slots if options.inputs else len(options.ranks)
+        self.more_ranks_fd = -1
         self.pid = os.getpid()
         self.wakeup, wakeup_in = socket.socketpair()
         reserved = reserve_port()
@@ -85,15 +89,31 @@ class Zygote:
     def run(self) -> None:
         options = self.options
         address = f"prism-{secrets.token_hex(16)}"
+        if options.inputs:
+            options.more_ranks_fd, self.more_ranks_fd = os.pipe()
+            self.own_fds.append(self.more_ranks_fd)
         if options.route == "capture":
             serve = run_relay if options.relay else run_coordinator
             self.fork(-1, "coordinator", lambda: serve(options, address))
-            if options.link_fd >= 0:
-                os.close(options.link_fd)
-                options.link_fd = -1
-        for rank in options.ranks:
-            if self.ending:
-                break
+            for name in ("link_fd", "more_ranks_fd"):
+                if (fd := getattr(options, name)) >= 0:
+                    os.close(fd)
+                    setattr(options, name, -1)
+        self.start_ranks(address)
+        self.tell("started", pids={rank: pid for pid, rank in self.pids.items()})
+        while self.pids:
+            self.poll(1.0)
+            self.start_ranks(address)
+        if self.terminated:
+            self.tell("failed", text="the zygote was ended by SIGTERM")
+        left = kill_below(self.pid)  # what ranks have left: loader workers, daemons
+        self.tell("end", left=left)
+
+    def start_ranks(self, address: str) -> None:
+        """As many as may be there at a time."""
+        options = self.options
+        while self.to_come and not self.ending and self.ranks_here() < self.at_a_time:
+            rank = self.to_come.popleft()
             environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.master)
             environment |= {"PRISM_ROUTE": options.route, "PRISM_RECORD": self.folder.fragments}
             if options.route == "capture":
@@ -102,13 +122,9 @@ class Zygote:
                 environment["PRISM_BACKEND"] = options.backend
             self.fork(rank, f"rank{rank}", lambda: run_rank(options, rank, environment))  # noqa: B023 (runs at once)
             self.poll(0)
-        self.tell("started", pids={rank: pid for pid, rank in self.pids.items()})
-        while self.pids:
-            self.poll(1.0)
-        if self.terminated:
-            self.tell("failed", text="the zygote was ended by SIGTERM")
-        left = kill_below(self.pid)  # what ranks have left: loader workers, daemons
-        self.tell("end", left=left)
+
+    def ranks_here(self) -> int:
+        return len(self.pids) - (-1 in self.pids.values()) if self.options.inputs else 0
 
     def poll(self, timeout_s: float) -> None:
         now = time.monotonic()
@@ -148,6 +164,11 @@ class Zygote:
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
         elif set(self.pids.values()) == {-1} and not self.ending and not (self.options.hosts or self.options.relay):
+            if self.to_come:
+                return
+            if self.more_ranks_fd >= 0:
+                os.close(self.more_ranks_fd)
+                self.more_ranks_fd = -1
             self.wait_for_coordinator()
 
     def wait_for_coordinator(self) -> None:
@@ -207,6 +228,19 @@ def main() -> None:
         control.set_inheritable(True)  # begin again without that package; each rank will import it itself
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
     zygote = Zygote(options, control)
+    if options.inputs:
+        from prismllm.inputs.answering import RulesError, load
+
+        try:
+            options.rules = load(options.inputs, options.world_size)
+        except RulesError as reason:
+            zygote.tell("failed", text=str(reason), exit_code=2)
+            zygote.tell("end", left=[])
+            return
+        if len(thread_names()) > 1:
+            zygote.tell("failed", text=f"--inputs: '{options.inputs}' starts threads; accepted: none", exit_code=2)
+            zygote.tell("end", left=[])
+            return
     take_back = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()

@@ -1,0 +1,40 @@
+#include "backend/c10d/solo.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <utility>
+
+#include "backend/c10d/cpu_allocator.hpp"
+
+namespace prism {
+namespace {
+
+std::unique_ptr<Answerer> answerer;
+
+}  // namespace
+
+void run_solo(Answerer given) {
+  answerer = std::make_unique<Answerer>(std::move(given));
+  fill_cpu_allocations();
+}
+
+bool is_solo() { return answerer != nullptr; }
+
+std::vector<std::uint8_t> ask_rules_for_key(const std::string& key) { return answerer->store_key(key); }
+
+Reply ask_rules(const Question& question) {
+  const UncountedAllocations none_of_the_programs;
+  Reply reply = answerer->communication(question);
+  TORCH_CHECK(reply.outputs.size() == question.outputs.size(), name(question.op), ": the rules gave ",
+              reply.outputs.size(), " tensors for ", question.outputs.size());
+  for (std::size_t i = 0; i < reply.outputs.size(); ++i) {
+    const auto &got = reply.outputs[i], &wanted = question.outputs[i];
+    TORCH_CHECK(got.numel() == wanted.numel() && got.scalar_type() == wanted.scalar_type(), name(question.op),
+                ": the rules gave ", got.sizes(), " ", got.scalar_type(), " for ", wanted.sizes(), " ",
+                wanted.scalar_type());
+  }
+  return reply;
+}
+
+}  // namespace prism

@@ -1,0 +1,43 @@
+// Solo capture: a rank runs alone, and what its communications bring comes from rules in the place of its peers.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backend/c10d/call.hpp"
+
+namespace prism {
+
+// A communication, as the rules see it. Blocks as in Call's operation: see RankClient's Operation.
+struct Question {
+  const GroupInfo& group;
+  Op op = Op::kNone;
+  ReduceOp reduce_op = ReduceOp::kNone;
+  std::int32_t root = -1, peer = -1, tag = 0;  // group ranks
+  std::uint64_t number = 0;                    // collectives: in the group; messages: to or from this peer and tag
+  // One tensor per block. Outputs are the program's own memory, as it is before the communication.
+  const std::vector<at::Tensor>&inputs, &outputs;
+};
+
+struct Reply {
+  std::vector<at::Tensor> outputs;  // of the outputs' sizes and types, CPU or device, contiguous or not
+  int source = -1;                  // recv from anybody: the group rank that has sent
+};
+
+// Called on the program's threads, without Python's lock; what they throw is the call's exception.
+struct Answerer {
+  std::function<Reply(const Question&)> communication;
+  std::function<std::vector<std::uint8_t>(const std::string&)> store_key;  // that no rank has set here
+};
+
+// From here on this process's communications are answered by `answerer`; before the first group is made.
+void run_solo(Answerer answerer);
+bool is_solo();
+// The answers, checked: as many tensors as outputs, of their sizes and types.
+Reply ask_rules(const Question& question);
+std::vector<std::uint8_t> ask_rules_for_key(const std::string& key);
+
+}  // namespace prism

@@ -1,0 +1,69 @@
+"""The answers where no rule of the user's fits, and ready-made rules for what large programs need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from prismllm.inputs.communication import Communication
+from prismllm.inputs.generators import integers, like_mine, zeros
+from prismllm.inputs.objects import encoded, own_objects, receiving_frame
+from prismllm.inputs.rule import Rule, rule
+
+OBJECTS = "objects like mine"
+DEFAULT = "default"
+
+
+def default(communication: Communication) -> list[torch.Tensor]:
+    """Peers that do as this rank does: they put in what it puts in. A rank that receives (from a broadcast's or a
+    scatter's root, or a message) gets standard normal numbers, or zeros if they are whole; a broadcast leaves
+    what is in the buffer (in memory that the program has not filled: zeros)."""
+    generate = like_mine()
+    return communication.result(
+        lambda peer: [generate(communication, peer, like) for like in communication.sent_by(peer)], same=True
+    )
+
+
+def objects_like_mine(communication: Communication) -> list[torch.Tensor] | None:
+    """A rank that receives objects gets those that it has itself in their place (None, as a rule). None where the
+    communication brings no objects."""
+    frame = receiving_frame(communication)
+    return None if frame is None else encoded(communication, frame, own_objects(frame))
+
+
+def objects(*given: Any, name: str = "objects", **conditions) -> Rule:
+    """What broadcast_object_list, scatter_object_list or recv_object_list brings: these objects, or what one function
+    of the communication gives."""
+    chosen = rule(name, **conditions)
+
+    def answer(communication: Communication) -> list[torch.Tensor]:
+        single = given[0] if len(given) == 1 else None
+        made = list(single(communication)) if callable(single) else list(given)
+        return encoded(communication, receiving_frame(communication), made)
+
+    chosen.also = lambda communication: receiving_frame(communication) is not None
+    chosen.answer = answer
+    return chosen
+
+
+def dataloader_status(name: str = "data loader status", **conditions) -> Rule:
+    """App. C.1 of the PrismLLM paper: the broadcast by which the ranks of a tensor-parallel group learn whether rank 0
+    has made its data loaders says yes. Narrow it down with rule()'s conditions."""
+    return rule(name, **{"op": "broadcast", "dtype": _WHOLE, **conditions}).peers(1)
+
+
+def tokens(vocabulary_size: int, name: str = "tokens", **conditions) -> Rule:
+    """App. C.2: token numbers that a rank gets by broadcast or message stay below the vocabulary's size."""
+    chosen = {"op": ("broadcast", "recv", "scatter"), "dtype": ("int64", "int32"), **conditions}
+    return rule(name, **chosen).peers(integers(0, vocabulary_size))
+
+
+def zero_data_peers(name: str = "zero-data peers", **conditions) -> Rule:
+    """App. C.3: of the counts that the members of a mixture of experts gather, those of the peers are zero, so that the
+    split sizes computed from them stay within what this rank has itself."""
+    chosen = {"op": ("all_gather*", "all_to_all*"), "dtype": ("int64", "int32"), **conditions}
+    return rule(name, **chosen).peers(zeros())
+
+
+_WHOLE = ("int64", "int32", "uint8", "bool")

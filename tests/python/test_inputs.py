@@ -1,0 +1,435 @@
+"""Solo capture: ranks that run alone do what they do in the job, and the trace says who stood in for their peers."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+import prismllm
+from prismllm.inputs import builtin, generators
+from prismllm.inputs.communication import Communication
+from prismllm.inputs.rule import rule, take_rules
+from prismllm.trace import diff
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+
+
+@pytest.fixture
+def captured(run_prism, tmp_path):
+    """Captures a program (a path, or its text); returns (its trace, the summary, what it printed)."""
+    count = 0
+
+    def capture(program, *options, world=4, slots=2, arguments=()):
+        nonlocal count
+        count += 1
+        if "\n" in str(program):
+            path = tmp_path / "program.py"
+            path.write_text(program)
+            program = path
+        trace, summary = tmp_path / f"{count}.prism", tmp_path / f"{count}.json"
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, "--json", summary, *options, program,
+                         *arguments)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return prismllm.load(trace), json.loads(summary.read_text()), done.stdout
+
+    return capture
+
+
+@pytest.fixture
+def rules(tmp_path):
+    def write(text):
+        path = tmp_path / "rules.py"
+        path.write_text("import torch\nfrom prismllm import inputs\n" + text + "\n")
+        return path
+
+    return write
+
+
+def results_in(printed):
+    return [line for line in printed.splitlines() if "RESULT" in line]
+
+
+# --- the same trace as with peers
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "ddp_accumulation", "ddp_powersgd", "fsdp1", "fsdp2", "futures", "mesh_2d", "tensor_parallel"]
+)
+def test_with_peers_that_do_the_same_a_rank_does_what_it_does_in_the_job(captured, name):
+    program = PROGRAMS / f"{name}.py"
+    job, _, _ = captured(program)
+    alone, summary, _ = captured(program, "--inputs", "builtin")
+    assert diff(job, alone) == (True, None)
+    assert summary["inputs"]["ranks"] == 4 and summary["switches"] <= 4
+
+
+@pytest.mark.parametrize("name", ["collectives", "moe", "ddp_variants", "subgroups"])
+def test_recorded_peers_give_each_rank_the_very_values_of_the_job(captured, rules, tmp_path, name):
+    """The programs check every value that they receive."""
+    program = PROGRAMS / f"{name}.py"
+    job, _, printed = captured(program, "--data", tmp_path / "data")
+    chosen = rules(f"inputs.rule('all').peers(inputs.recorded({str(tmp_path / 'data')!r}))")
+    alone, _, printed_alone = captured(program, "--inputs", chosen)
+    assert diff(job, alone) == (True, None)
+    assert results_in(printed_alone) == results_in(printed)
+
+
+def test_ranks_run_alone_one_slot_or_many_to_the_same_trace(captured, rules):
+    chosen = rules("inputs.rule('noise', op='all_reduce').peers(inputs.normal())")
+    traces = [captured(PROGRAMS / "ddp.py", "--inputs", chosen, slots=slots) for slots in (1, 4)]
+    assert diff(traces[0][0], traces[1][0]) == (True, None)
+    assert results_in(traces[0][2]) == results_in(traces[1][2]) != []
+
+
+def test_rules_take_no_part_in_the_memory_of_the_job(captured, rules):
+    chosen = rules("inputs.rule('big', op='all_reduce').peers(lambda c, peer, like: torch.zeros(1 << 20)[:1] + like)")
+    program = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(64)
+for _ in range(3):
+    dist.all_reduce(x[:1])
+"""
+    job, _, _ = captured(program)
+    alone, _, _ = captured(program, "--inputs", chosen)
+    peaks = [max(trace.rank(0).memory.peak.tolist()) for trace in (job, alone)]
+    assert peaks[0] == peaks[1] < 1 << 20
+
+
+# --- the paper's three cases (App. C)
+
+STATUS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+flags = torch.tensor([1, 1, 0]) if dist.get_rank() == 0 else torch.zeros(3, dtype=torch.int64)
+def dataloader_ready():
+    dist.broadcast(flags, 0)
+dataloader_ready()
+if not flags[0]:
+    raise SystemExit("rank 0 has no data")
+for _ in range(2):
+    dist.all_reduce(torch.ones(4))
+"""
+TOKENS = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+tokens = torch.arange(2, 34) if dist.get_rank() == 0 else torch.empty(32, dtype=torch.int64)
+dist.broadcast(tokens, 0)
+assert 1 < len(tokens.unique()), "one token only"
+loss = torch.nn.Embedding(34, 8)(tokens).sum()
+dist.all_reduce(loss.detach())
+"""
+ROUTING = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+tokens, room = 64, 80
+# Rank 0's tokens all go to its own expert; the others' to their own.
+counts = torch.zeros(world, dtype=torch.int64)
+counts[rank] = tokens
+everybody = [torch.empty_like(counts) for _ in range(world)]
+dist.all_gather(everybody, counts)
+arriving = [int(theirs[rank]) for theirs in everybody]
+if sum(arriving) > room:
+    raise MemoryError(f"{sum(arriving)} tokens arrive, and there is room for {room}")
+received = torch.empty(sum(arriving), 4)
+dist.all_to_all_single(received, torch.ones(tokens, 4), arriving, counts.tolist())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "chosen", "without"),
+    [
+        (STATUS, "inputs.dataloader_status(call_site='*dataloader*')", "rank 0 has no data"),
+        (TOKENS, "inputs.tokens(34)", "one token only"),
+        (ROUTING, "inputs.zero_data_peers(op='all_gather')", "256 tokens arrive, and there is room for 80"),
+    ],
+    ids=["data loader status", "tokens", "routing"],
+)
+def test_the_papers_cases_need_a_rule_and_have_one(captured, rules, run_prism, tmp_path, program, chosen, without):
+    job, _, _ = captured(program)
+    alone, summary, _ = captured(program, "--inputs", rules(chosen))
+    assert diff(job, alone) == (True, None)
+    assert sum(summary["inputs"]["answered"].values()) > summary["inputs"]["answered"].get("default", 0)
+    failed = run_prism("capture", "-n", 4, "--inputs", "builtin", "-o", "b.prism", tmp_path / "program.py")
+    assert failed.returncode == 3 and without in failed.stderr
+
+
+OBJECTS = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+box = [{"steps": 3} if rank == 0 else None, "x" if rank == 0 else None]
+dist.broadcast_object_list(box)
+mine = [None]
+dist.scatter_object_list(mine, [{"work": i} for i in range(world)] if rank == 0 else None)
+everybody = [None] * world
+dist.all_gather_object(everybody, (rank, "a" * 3))
+if rank == 1:
+    dist.send_object_list([7], 2)
+if rank == 2:
+    got = [None]
+    dist.recv_object_list(got, 1)
+    assert got == [7]
+for _ in range(box[0]["steps"]):
+    dist.barrier()
+assert set(mine[0]) == {"work"} and len(everybody) == world
+"""
+
+
+def test_objects_come_from_rules(captured, rules):
+    job, _, _ = captured(OBJECTS)
+    alone, summary, _ = captured(
+        OBJECTS,
+        "--inputs",
+        rules(
+            "inputs.objects({'steps': 3}, 'x', op='broadcast', name='config', call_site='*in broadcast_object_list')\n"
+            "inputs.objects(lambda c: [{'work': c.rank}], op=('broadcast', 'scatter'), name='work')\n"
+            "inputs.objects(7, op='recv', name='message')"
+        ),
+    )
+    assert diff(job, alone) == (True, None)
+    assert summary["inputs"]["answered"]["config"] == 2 * 3  # sizes and bytes, on three ranks
+
+
+# --- who answered
+
+
+def test_explain_and_the_trace_say_who_answered_what(captured, rules):
+    program = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+pair = dist.new_group([0, 1], group_desc="first two")
+for _ in range(3):
+    dist.all_reduce(torch.ones(2, 3))
+if dist.get_rank() < 2:
+    dist.broadcast(torch.zeros(5, dtype=torch.int32), 0, group=pair)
+"""
+    chosen = rules("inputs.rule('second', op='all_reduce', number=1, group='default*').peers(2)")
+    trace, summary, printed = captured(program, "--inputs", chosen, "--explain")
+    listed = {(one["rule"], one["op"], one["group"]): one["times"] for one in summary["inputs"]["communications"]}
+    assert listed == {
+        ("second", "all_reduce", "default_pg"): 4,
+        ("default", "all_reduce", "default_pg"): 8,
+        ("default", "broadcast", "first two"): 2,
+    }
+    kept = trace.metadata["inputs"]
+    assert kept["answered"] == {"default": 10, "second": 4}
+    assert kept["defaults"] == {"all_reduce": 8, "broadcast": 2}
+    assert len(kept["rules_sha256"]) == 64
+    assert "second   4 x all_reduce float32 [2, 3] in 'default_pg' of 4, at" in printed
+    assert "program.py:6 in <module>" in printed
+
+
+# --- conditions and answers, without a run
+
+
+def asked(op="all_reduce", inputs=(), outputs=(), group_rank=1, size=4, **more):
+    values = {"rank": 10 + group_rank, "group": "7", "members": [10 + i for i in range(size)],
+              "group_rank": group_rank, "op": op, "reduce_op": "sum" if "reduce" in op else "none", "root": -1,
+              "peer": -1, "tag": 0, "number": 3, "iteration": 2, "description": "mesh_tp", "inputs": list(inputs),
+              "outputs": list(outputs)}  # fmt: skip
+    return Communication(**values | more)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fits"),
+    [
+        ({}, True),
+        ({"op": "all_*"}, True),
+        ({"op": ("broadcast", "all_reduce")}, True),
+        ({"op": "reduce"}, False),
+        ({"group": "mesh_t?"}, True),
+        ({"group": "7"}, True),
+        ({"group": "8"}, False),
+        ({"group_size": range(2, 5)}, True),
+        ({"group_size": 5}, False),
+        ({"number": [1, 2]}, False),
+        ({"iteration": 2, "rank": 11}, True),
+        ({"rank": (0, 1)}, False),
+        ({"dtype": torch.float32}, True),
+        ({"dtype": ["int64", "float32"]}, True),
+        ({"dtype": "float16"}, False),
+        ({"shape": (2, None)}, True),
+        ({"shape": (2,)}, False),
+        ({"shape": (3, 3)}, False),
+        ({"call_site": "*test_inputs.py:* in test_conditions"}, True),
+        ({"call_site": "*elsewhere*"}, False),
+        ({"when": lambda c: c.tensor.sum() == 6}, True),
+        ({"when": lambda c: c.tensor.sum() == 7}, False),
+    ],
+)
+def test_conditions(conditions, fits):
+    made = rule("x", **conditions)
+    assert take_rules() == [made]
+    tensor = torch.ones(2, 3)
+    assert made.fits(asked(inputs=[tensor], outputs=[tensor])) is fits
+
+
+TWO = [torch.tensor([1.0, 2.0]), torch.tensor([30.0, 40.0])]
+
+
+@pytest.mark.parametrize(
+    ("communication", "peers", "result"),
+    [
+        (asked(inputs=TWO[:1], outputs=TWO[:1]), 10, [[31.0, 32.0]]),
+        (asked(inputs=TWO[:1], outputs=TWO[:1], reduce_op="avg"), 9, [[7.0, 7.25]]),
+        (asked(inputs=TWO[:1], outputs=TWO[:1], reduce_op="max"), 1.5, [[1.5, 2.0]]),
+        (asked(inputs=TWO[:1], outputs=TWO[:1], reduce_op="product"), 2, [[8.0, 16.0]]),
+        (asked(inputs=TWO[:1], outputs=TWO[:1], size=2), lambda c, peer, like: like + peer, [[2.0, 4.0]]),
+        (asked("broadcast", outputs=TWO[:1], root=0), 5, [[5.0, 5.0]]),
+        (asked("broadcast", inputs=TWO[:1], root=1), 5, []),
+        (asked("all_gather", inputs=TWO[:1], outputs=[TWO[0]] * 2, size=2), 3, [[3.0, 3.0], [1.0, 2.0]]),
+        (asked("reduce_scatter", inputs=TWO, outputs=TWO[:1], size=2), 1, [[31.0, 41.0]]),
+        (asked("all_to_all", inputs=TWO, outputs=TWO, size=2), 1, [[1.0, 1.0], [30.0, 40.0]]),
+        (asked("gather", inputs=TWO[:1], outputs=[TWO[0]] * 2, size=2, root=1), 0, [[0.0, 0.0], [1.0, 2.0]]),
+        (asked("scatter", outputs=TWO[:1], root=0), 4, [[4.0, 4.0]]),
+        (asked("recv", outputs=TWO[:1], peer=2), 6, [[6.0, 6.0]]),
+        (asked("send", inputs=TWO[:1], peer=2), 6, []),
+        (asked("barrier"), 6, []),
+        (asked(inputs=TWO[:1], outputs=TWO[:1], size=1, group_rank=0), 5, [[1.0, 2.0]]),
+    ],
+    ids=lambda value: value.op if isinstance(value, Communication) else "",
+)
+def test_what_peers_put_in_gives_what_the_operation_makes_of_it(communication, peers, result):
+    made = rule("x").peers(peers)
+    take_rules()
+    assert [tensor.tolist() for tensor in made.answer(communication)] == result
+
+
+def test_random_peers_differ_and_are_the_same_in_every_run():
+    tensor = torch.zeros(8, dtype=torch.int64)
+    communication = asked("all_gather", inputs=[tensor], outputs=[tensor] * 4)
+    draw = generators.integers(5, 9)
+    first, second = (draw(communication, peer, tensor) for peer in (0, 2))
+    assert first.min() >= 5 and first.max() < 9 and not torch.equal(first, second)
+    assert torch.equal(first, draw(communication, 0, tensor))
+    assert not torch.equal(first, draw(asked("all_gather", number=4), 0, tensor))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "reduce_op"),
+    [
+        *((dtype, "sum") for dtype in (torch.bool, torch.uint8, torch.bfloat16, torch.complex64, torch.float8_e4m3fn)),
+        *((dtype, "max") for dtype in (torch.bool, torch.uint8, torch.bfloat16)),
+        *((dtype, op) for dtype in (torch.bool, torch.int32) for op in ("bit_or", "bit_xor", "product")),
+        (torch.int64, "avg"),
+        (torch.float32, "avg"),
+    ],
+)
+def test_peers_that_are_alike_are_reduced_as_if_each_were_asked(dtype, reduce_op):
+    mine = torch.tensor([0, 1, 1, 0]).to(dtype)
+    communication = asked(inputs=[mine], outputs=[mine], reduce_op=reduce_op)
+    other = torch.tensor([1, 1, 0, 0]).to(dtype)
+    at_once = communication.result(lambda peer: [other], same=True)
+    one_by_one = communication.result(lambda peer: [other], same=False)
+    assert torch.equal(at_once[0].view(torch.uint8), one_by_one[0].view(torch.uint8))
+
+
+def test_a_rank_that_receives_by_default():
+    whole, real = torch.full((3,), 7), torch.full((3,), 7.0)
+    assert builtin.default(asked("broadcast", outputs=[whole], root=0))[0].tolist() == [7, 7, 7]
+    assert builtin.default(asked("recv", outputs=[whole], peer=0))[0].tolist() == [0, 0, 0]
+    drawn = builtin.default(asked("recv", outputs=[real], peer=0))[0]
+    assert drawn.dtype == torch.float32 and len(drawn.unique()) == 3
+
+
+# --- what goes wrong
+
+REDUCE = "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\ndist.all_reduce(torch.ones(4))\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "says"),
+    [
+        (".peers(lambda c, p, like: torch.zeros(3))", 3, "it gave a float32 tensor of [3] on cpu; accepted: float32 "
+                                                         "of [4] on cpu"),
+        (".peers(lambda c, p, like: like.double())", 3, "it gave a float64 tensor of [4] on cpu"),
+        (".peers(lambda c, p, like: like.to('meta'))", 3, "it gave a float32 tensor of [4] on meta"),
+        (".peers(lambda c, p, like: 'x')", 3, "it gave a str; accepted: a tensor or a number"),
+        (".peers(lambda c, p, like: 1 / 0)", 3, "ZeroDivisionError: division by zero"),
+        (".result(lambda c: [])", 3, "it gave 0 tensors; accepted: 1"),
+        ("", 2, "has no answer; give it one with .peers() or .result()"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_answers_wrongly_is_named_with_its_communication(run_prism, rules, tmp_path, text, code, says):
+    (tmp_path / "p.py").write_text(REDUCE)
+    chosen = rules(f"inputs.rule('bad'){text}")
+    done = run_prism("capture", "-n", 2, "--slots", 1, "--inputs", chosen, "-o", "t.prism", "p.py")
+    assert done.returncode == code
+    assert says in done.stderr and f"rule 'bad' ({chosen}:3)" in done.stderr
+    if code == 3:
+        assert "all_reduce number 0 of rank 0, group '0' (default_pg), float32 [4], at " in done.stderr
+    assert not (tmp_path / "t.prism").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("inputs.rule(", "SyntaxError"),
+        ("raise KeyError('no such')", "KeyError: 'no such'"),
+        ("inputs.rule('x', oop='send')", "unknown condition 'oop'; accepted: op, group,"),
+        ("inputs.rule('x', when=3)", "when=3; accepted: a function of the communication"),
+        ("inputs.integers(3, 3)", "integers(3, 3); accepted: low < high"),
+        ("inputs.recorded('/nowhere')", "/nowhere"),
+        ("exit(0)", "SystemExit"),
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "threads"),
+        ("inputs.rule('nothing', op='scatter').peers(0)", "fits no communication of the 2 ranks that ran"),
+    ],
+)
+def test_rules_that_cannot_be_used_are_told_before_anything_is_written(run_prism, rules, tmp_path, text, says):
+    (tmp_path / "p.py").write_text(REDUCE)
+    done = run_prism("capture", "-n", 2, "--slots", 1, "--inputs", rules(text), "-o", "t.prism", "p.py")
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr and "rules.py" in done.stderr
+    assert not (tmp_path / "t.prism").exists()
+
+
+def test_an_optional_rule_may_fit_nothing(captured, rules):
+    captured(REDUCE, "--inputs", rules("inputs.rule('x', op='scatter', optional=True).peers(0)"), world=2)
+
+
+def test_recorded_data_of_another_world_is_refused(run_prism, captured, rules, tmp_path):
+    captured(REDUCE, "--data", tmp_path / "data", world=3)
+    chosen = rules(f"inputs.rule('r').peers(inputs.recorded({str(tmp_path / 'data')!r}))")
+    done = run_prism("capture", "-n", 2, "--inputs", chosen, "program.py")
+    assert done.returncode == 2
+    assert f"rule 'r' ({chosen}:3): '{tmp_path / 'data'}' is of 3 ranks; accepted: of 2" in done.stderr
+
+
+def test_a_failure_that_the_program_catches_still_ends_the_run(run_prism, rules, tmp_path):
+    caught = REDUCE.replace("dist.all", "try:\n    dist.all") + "except RuntimeError:\n    pass\n"
+    (tmp_path / "p.py").write_text(caught)
+    done = run_prism("capture", "-n", 2, "--inputs", rules("inputs.rule('bad').peers('x')"), "p.py")
+    assert done.returncode != 0 and "rule 'bad'" in done.stderr
+
+
+def test_a_key_that_another_rank_would_set_is_named_at_once(run_prism, tmp_path):
+    (tmp_path / "p.py").write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "store = dist.distributed_c10d._get_default_store()\n"
+        "store.set(f'mine{dist.get_rank()}', 'x')\n"
+        "store.get(f'mine{dist.get_rank()}')\n"
+        "store.get('mine0')\n"
+    )
+    done = run_prism("capture", "-n", 2, "--slots", 1, "--inputs", "builtin", "p.py")
+    assert done.returncode == 3
+    assert "rank 1 runs alone and waits for the store's key" in done.stderr and "mine0'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--inputs", "nowhere.py"], "there is no file 'nowhere.py'; accepted: a file of rules, or 'builtin'"),
+        (["--explain"], "--explain tells of --inputs"),
+        (["--inputs", "builtin", "--data", "d"], "--data keeps what ranks send each other"),
+    ],
+)
+def test_options_that_do_not_go_together(run_prism, tmp_path, options, says):
+    (tmp_path / "p.py").write_text(REDUCE)
+    done = run_prism("capture", "-n", 2, *options, "p.py")
+    assert done.returncode == 2 and says in " ".join(done.stderr.split())
+    assert not os.path.exists(tmp_path / "d")
