@@ -112,12 +112,12 @@ struct GraphBuilder::Impl {
     return v;
   }
 
-  Result<std::uint32_t> group_id(const RankRecord::Group& group, int rank, const Where& where) {
+  // The group's number: a new one, or that of a known group with these members.
+  Result<std::uint32_t> group_id(const RankRecord::Group& group, const Where& where) {
     const auto [found, is_new] = group_ids.try_emplace(group.name, static_cast<std::uint32_t>(group_names.size()));
     const auto id = found->second;
     if (!is_new) {
-      const auto known = ExecutionGraph::Impl::cut(View<std::int32_t>(columns.group_member),
-                                                   View<std::uint64_t>(columns.group_member_offset), id);
+      const auto known = members(id);
       if (!std::ranges::equal(known, group.members))
         return Error{ErrorCode::kMismatch,
                      fmt::format("{}: group '{}' has members [{}], and [{}] for an earlier rank", where.place,
@@ -127,10 +127,27 @@ struct GraphBuilder::Impl {
       columns.group_member_offset.push_back(columns.group_member.size());
       group_names.push_back(group.name);
     }
-    if (std::ranges::find(group.members, rank) == group.members.end())
-      return where.bad(fmt::format("the rank is not among the members [{}] of its group '{}'",
-                                   fmt::join(group.members, ", "), group.name));
     return id;
+  }
+
+  std::span<const std::int32_t> members(std::uint32_t group) const {
+    return ExecutionGraph::Impl::cut(View<std::int32_t>(columns.group_member),
+                                     View<std::uint64_t>(columns.group_member_offset), group);
+  }
+
+  // That the rank is in all of its groups, and in none twice.
+  Result<void> check_groups(int rank, std::span<const std::uint32_t> groups, const Where& where) const {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      const auto known = members(groups[i]);
+      const auto own = static_cast<std::size_t>(rank);
+      const bool in_place = own < known.size() && known[own] == rank;  // as in groups of all ranks, which are large
+      if (!in_place && std::ranges::find(known, rank) == known.end())
+        return where.bad(fmt::format("the rank is not among the members [{}] of its group '{}'", fmt::join(known, ", "),
+                                     group_names[groups[i]]));
+      if (std::ranges::find(groups.first(i), groups[i]) != groups.first(i).end())
+        return where.bad(fmt::format("group '{}' occurs twice", group_names[groups[i]]));
+    }
+    return {};
   }
 
   // Relabels groups and peers to slots; fills `scratch`, the slots of `rank` and `sizes`.
@@ -138,12 +155,11 @@ struct GraphBuilder::Impl {
     Structure& s = scratch;
     s.clear();
     for (const auto& group : record.groups) {
-      PRISM_ASSIGN_OR_RETURN(const auto id, group_id(group, record.rank, where));
-      if (std::ranges::find(rank.groups, id) != rank.groups.end())
-        return where.bad(fmt::format("group '{}' occurs twice", group.name));
+      PRISM_ASSIGN_OR_RETURN(const auto id, group_id(group, where));
       rank.groups.push_back(id);
       sizes.group_sizes.push_back(group.members.size());
     }
+    PRISM_RETURN_IF_ERROR(check_groups(record.rank, rank.groups, where));
     for (const auto& lane : record.lanes) s.lane_name.push_back(strings.id(lane));
     for (const auto& node : record.nodes) {
       s.node_kind.push_back(static_cast<std::uint8_t>(node.kind));
@@ -241,6 +257,42 @@ Result<void> GraphBuilder::add(const RankRecord& record) {
   PRISM_RETURN_IF_ERROR(check_memory(view, {rank.memory_node, rank.memory_bytes, rank.memory_peak}, where));
   self.ranks[record.rank] = std::move(rank);
   self.columns.rank_class[record.rank] = cls;
+  return {};
+}
+
+Result<std::uint32_t> GraphBuilder::add_group(const RankRecord::Group& group) {
+  const auto world = impl_->options.world_size;
+  const Where where{fmt::format("group '{}'", group.name), ErrorCode::kInvalidInput};
+  for (std::size_t i = 0; i < group.members.size(); ++i)
+    if (group.members[i] < 0 || group.members[i] >= world)
+      return where.bad("members", i, group.members[i], fmt::format("0 to {}", world - 1));
+  return impl_->group_id(group, where);
+}
+
+Result<void> GraphBuilder::add_alike(std::int32_t number, std::int32_t like, std::vector<std::uint32_t> groups,
+                                     std::vector<std::int32_t> peers) {
+  auto& self = *impl_;
+  const Where where{fmt::format("rank {}", number), ErrorCode::kInvalidInput};
+  const auto world = self.options.world_size;
+  if (number < 0 || number >= world)
+    return where.bad(fmt::format("the rank is out of range; accepted: 0 to {}", world - 1));
+  if (self.finished) return where.bad("the graph is finished");
+  if (self.columns.rank_class[number] != -1) return where.bad("the rank was added before");
+  if (like < 0 || like >= world || self.columns.rank_class[like] == -1)
+    return where.bad(fmt::format("it is like rank {}, which was not added", like));
+  for (const auto group : groups)
+    if (group >= self.group_names.size()) return where.bad(fmt::format("there is no group {}", group));
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    if (peers[i] < 0 || peers[i] >= world) return where.bad("peers", i, peers[i], fmt::format("0 to {}", world - 1));
+  PRISM_RETURN_IF_ERROR(self.check_groups(number, groups, where));
+  const auto cls = self.columns.rank_class[like];
+  const auto& limits = self.limits[cls];
+  const auto size_of = [&](std::uint32_t group) { return self.members(group).size(); };
+  if (!std::ranges::equal(groups, limits.group_sizes, {}, size_of) || peers.size() != limits.peers)
+    return where.bad(fmt::format("{} groups and {} peers are not those of rank {}", groups.size(), peers.size(), like));
+  self.ranks[number].groups = std::move(groups);
+  self.ranks[number].peers = std::move(peers);
+  self.columns.rank_class[number] = cls;
   return {};
 }
 

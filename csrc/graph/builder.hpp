@@ -65,6 +65,12 @@ class GraphBuilder {
   ~GraphBuilder();
   // Checks the record (indices, own rank in its groups, group agreement with earlier ranks) and finds its class.
   Result<void> add(const RankRecord& record);
+  // The number of a group, new or known.
+  Result<std::uint32_t> add_group(const RankRecord::Group& group);
+  // A rank that did what `like`, added before, did: in these groups (numbers) and with these peers, slot by slot. It
+  // has no times and no memory of its own.
+  Result<void> add_alike(std::int32_t rank, std::int32_t like, std::vector<std::uint32_t> groups,
+                         std::vector<std::int32_t> peers);
   Result<ExecutionGraph> finish();
 
  private:
@@ -74,7 +80,18 @@ class GraphBuilder {
 
 // The inverse, for merging and editing: one rank of a graph in its own terms. Node names point into the graph.
 Result<RankRecord> extract(const ExecutionGraph& graph, int rank);
+// Ranks that were not recorded, each with one that was and that it is like; see GraphBuilder::add_alike.
+struct AlikeRank {
+  std::int32_t rank, like;
+  std::vector<std::uint32_t> groups;  // index into Alike::groups
+  std::vector<std::int32_t> peers;
+};
+struct Alike {
+  std::vector<RankRecord::Group> groups;
+  std::vector<AlikeRank> ranks;
+};
 // Joins fragments (each usually holding one rank) of one run into one trace file. Options come from the caller.
-Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options);
+Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options,
+                                       const Alike& alike = {});
 
 }  // namespace prism

@@ -47,7 +47,8 @@ Result<RankRecord> extract(const ExecutionGraph& graph, int rank) {
   return record;
 }
 
-Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options) {
+Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options,
+                                       const Alike& alike) {
   // (rank, fragment), in rank order: classes and groups are numbered alike whatever the order of the paths.
   std::vector<std::pair<int, std::size_t>> ranks;
   std::vector<ExecutionGraph> fragments;
@@ -83,6 +84,22 @@ Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, Gr
     PRISM_ASSIGN_OR_RETURN(auto record, extract(fragments[ranks[i].second], ranks[i].first));
     if (!marked) record.marks = iteration_marks(record, periods[i]);
     PRISM_RETURN_IF_ERROR(builder.add(record));
+  }
+  std::vector<std::uint32_t> numbers;
+  if (!alike.ranks.empty())
+    for (const auto& group : alike.groups) {
+      PRISM_ASSIGN_OR_RETURN(const auto number, builder.add_group(group));
+      numbers.push_back(number);
+    }
+  for (const auto& one : alike.ranks) {
+    std::vector<std::uint32_t> groups;
+    for (const auto group : one.groups) {
+      if (group >= numbers.size())
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("rank {}: group {}; accepted: below {}", one.rank, group, numbers.size())};
+      groups.push_back(numbers[group]);
+    }
+    PRISM_RETURN_IF_ERROR(builder.add_alike(one.rank, one.like, std::move(groups), one.peers));
   }
   return builder.finish();
 }

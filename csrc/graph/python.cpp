@@ -166,12 +166,20 @@ PYBIND11_MODULE(_graph, m) {
   m.def(
       "merge",
       [](const std::vector<std::string>& paths, int world_size, std::string progress_model, bool timed,
-         std::string metadata_json) {
+         std::string metadata_json, const std::vector<std::pair<std::string, std::vector<std::int32_t>>>& groups,
+         const std::vector<std::tuple<int, int, std::vector<std::uint32_t>, std::vector<std::int32_t>>>& alike) {
         auto chosen = options(world_size, std::move(progress_model), timed, std::move(metadata_json));
-        return value_or_throw(without_gil([&] { return merge_fragments(paths, std::move(chosen)); }));
+        Alike others;
+        for (const auto& [name, members] : groups) others.groups.push_back({name, members});
+        for (const auto& [rank, like, slots, peers] : alike) others.ranks.push_back({rank, like, slots, peers});
+        return value_or_throw(without_gil([&] { return merge_fragments(paths, std::move(chosen), others); }));
       },
       py::arg("paths"), py::arg("world_size"), py::arg("progress_model") = "conservative", py::arg("timed") = false,
-      py::arg("metadata_json") = "{}", "Joins the fragments of one run into one graph.");
+      py::arg("metadata_json") = "{}",
+      py::arg("groups") = std::vector<std::pair<std::string, std::vector<std::int32_t>>>(),
+      py::arg("alike") = std::vector<std::tuple<int, int, std::vector<std::uint32_t>, std::vector<std::int32_t>>>(),
+      "Joins the fragments of one run into one graph. `alike` adds ranks that were not recorded: (rank, one that it is "
+      "like, its groups as indices into `groups`, its peers), slot by slot.");
   m.def("first_difference", &difference, py::arg("a"), py::arg("b"), py::arg("timing") = false,
         "None, or {rank, node, field, a, b} of the first structural difference.");
 }

@@ -117,8 +117,7 @@ def _create(name: str, options, backend_options=None):
     if not options.global_ranks_in_group and (_last_default is None or _last_default() is not group):
         _inits += 1
         _last_default = weakref.ref(group)
-    scope = f"init{_inits}/" if _inits > 1 else ""
-    key = scope + options.group_id
+    key = key_of(options.group_id)
     if key != _last_key:
         _last_key = key
         _last_instances.clear()
@@ -128,6 +127,11 @@ def _create(name: str, options, backend_options=None):
     backend = _make(name, key, inner_name, options, backend_options)
     _last_instances[_shared_by(inner_name)] = weakref.ref(backend)
     return backend
+
+
+def key_of(name: str) -> str:
+    """Unique in the job: torch's names begin again with each default group."""
+    return (f"init{_inits}/" if _inits > 1 else "") + name
 
 
 def _shared_by(inner_name: str) -> str:

@@ -111,7 +111,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None) -> N
         if rules is not None:
             from prismllm.inputs.answering import Answering
 
-            answering = Answering(rules, rank)
+            answering = Answering(rules, rank, world_size)
             answering.start()
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)

@@ -51,13 +51,17 @@ def data_rows(summary: dict) -> list[tuple[str, str]]:
 @click.option("--for-ranks", type=RankList(), help="With --data: only what these ranks receive, e.g. 0-3,8")
 @click.option("--inputs", metavar="RULES", help="Ranks run alone, one after the other; what their peers would have "
               "sent comes from this file of rules (see prismllm.inputs), or from 'builtin' ones alone.")  # fmt: skip
+@click.option("--classes", type=click.Choice(["auto", "none"]), default="auto", show_default=True,
+              help="With --inputs: of ranks that are alike one runs, and a sample; or all run.")  # fmt: skip
+@click.option("--verify", type=click.IntRange(0), metavar="K",
+              help="Ranks of each class that run as well, to be compared  [default: 5%, 2 to 16]")  # fmt: skip
 @click.option("--explain", is_flag=True, help="With --inputs: list which rule answered which communication.")
 @host_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None,
             slots: int | None, device_swap: str, fake_device: str | None, schedule: str, memory_budget: int,
             spill_dir: str | None, data: str | None, for_ranks: tuple[int, ...] | None, inputs: str | None,
-            explain: bool, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
+            classes: str, verify: int | None, explain: bool, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -82,7 +86,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
         devices = min(devices, ranks_per_node)
     elif device_swap == "always":
         raise click.UsageError("--device-swap always: no accelerator is visible; accepted: auto, never")
-    check_solo(inputs, explain, data, hosts)
+    check_solo(inputs, explain, verify, data, hosts)
     if for_ranks is not None:
         if not data:
             raise click.UsageError("--for-ranks says what --data keeps; give that as well")
@@ -90,11 +94,13 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.cli.fragments import merge_run
+        from prismllm.solo.merging import alike_ranks
 
         answers = Answers.of_run(folder, world_size) if inputs else None
         if answers:
             answers.check()
-        graph = merge_run(folder.fragments, trace, result.notes, answers.provenance(inputs) if answers else {})
+        alike = alike_ranks(folder, world_size) if inputs else None
+        graph = merge_run(folder.fragments, trace, result.notes, answers.provenance(inputs) if answers else {}, alike)
         if kept:
             kept.publish()
         return {
@@ -111,7 +117,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "device_swaps": result.statistics["device_swaps"],
             "device_swap_s": result.statistics["device_swap_s"],
             **({"data": data_summary(data, result.statistics["data"])} if kept else {}),
-            **({"inputs": answers.summary(inputs)} if answers else {}),
+            **({"inputs": answers.summary(inputs) | alike.summary()} if answers else {}),
             "trace": trace,
             "notes": result.notes,
         }
@@ -123,7 +129,8 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
                               schedule=schedule, devices=devices, device_swap=device_swap,
                               fake_device=os.path.abspath(fake_device) if fake_device else "",
                               memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
-                              inputs=rules_path(inputs), spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
+                              inputs=rules_path(inputs), classes=classes == "auto", verify=verify,
+                              spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
                               data_dir=kept.partial if kept else "",
                               data_for_ranks=None if for_ranks is None else list(for_ranks))  # fmt: skip
     notes = summary.pop("notes")

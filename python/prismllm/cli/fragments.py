@@ -19,9 +19,10 @@ def fragments_in(folder: str) -> list[str]:
     return [os.path.join(folder, found[rank]) for rank in sorted(found)]
 
 
-def merge_run(folder: str, output: str, notes: list[str] | None = None, more: dict | None = None):
+def merge_run(folder: str, output: str, notes: list[str] | None = None, more: dict | None = None,
+              alike=None):  # fmt: skip
     """Joins the fragments of one run, one of every rank, and writes them to `output`; returns the graph. `more` is kept
-    in the trace's metadata."""
+    in the trace's metadata; `alike`: ranks that have not run (prismllm.solo.merging.Alike)."""
     from prismllm import _graph
 
     found = fragments_in(folder)
@@ -29,7 +30,8 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None, more: di
         raise ValueError(f"'{folder}' holds no recording (rank-0.prism and so on)")
     paths = [os.fsencode(path) for path in found]
     first = _graph.open(paths[0])
-    if missing := sorted(set(range(first.world_size)) - {int(_FRAGMENT.search(path)[1]) for path in found}):
+    there = {int(_FRAGMENT.search(path)[1]) for path in found} | {rank for rank, *_ in (alike.ranks if alike else [])}
+    if missing := sorted(set(range(first.world_size)) - there):
         raise ValueError(f"'{folder}' lacks the recordings of ranks {missing} of {first.world_size}")
     each = [json.loads(_graph.open(path).metadata_json) for path in paths]
     metadata = each[0] | ({"notes": notes} if notes else {}) | (more or {})
@@ -39,7 +41,8 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None, more: di
         values = [one.get(key) for one in each]
         if len(set(values)) > 1:
             metadata[key] = values
-    graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata))
+    others = (alike.groups, alike.ranks) if alike else ()
+    graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata), *others)
     _graph.write(graph, os.fsencode(output))
     return graph
 

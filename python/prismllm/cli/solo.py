@@ -16,11 +16,13 @@ _BUILTIN = "builtin"
 _OURS = ("default", "objects like mine")  # prismllm.inputs.builtin, which imports torch
 
 
-def check_solo(inputs: str | None, explain: bool, data: str | None, hosts) -> None:
+def check_solo(inputs: str | None, explain: bool, verify: int | None, data: str | None, hosts) -> None:
     """UsageError where the options do not go together."""
     if not inputs:
         if explain:
             raise click.UsageError("--explain tells of --inputs; give that as well")
+        if verify is not None:
+            raise click.UsageError("--verify compares ranks that run alone, with --inputs; give that as well")
         return
     if inputs != _BUILTIN and not os.path.isfile(inputs):
         raise click.UsageError(f"--inputs: there is no file '{inputs}'; accepted: a file of rules, or '{_BUILTIN}'")
@@ -101,7 +103,11 @@ def answers_rows(summary: dict) -> list[tuple[str, str]]:
     answered = inputs["answered"]
     ours = sum(times for rule, times in answered.items() if rule in _OURS)
     total = sum(answered.values())
-    return [("inputs", f"{counted(total, 'communication')} answered, {total - ours} by rules of {inputs['rules']}")]
+    split = f", {counted(len(inputs['split']), 'class')} split" if inputs["split"] else ""
+    return [
+        ("alone", f"{counted(inputs['ranks'], 'rank')} ran, {inputs['verified']} of them to verify{split}"),
+        ("inputs", f"{counted(total, 'communication')} answered, {total - ours} by rules of {inputs['rules']}"),
+    ]
 
 
 def explained(summary: dict) -> list[tuple[str, str]]:

@@ -11,11 +11,12 @@ docs/solo_capture.md explains them with examples."""
 from prismllm.inputs.builtin import dataloader_status, objects, tokens, zero_data_peers
 from prismllm.inputs.communication import Communication
 from prismllm.inputs.generators import constant, integers, like_mine, normal, recorded, zeros
-from prismllm.inputs.rule import Rule, rule
+from prismllm.inputs.rule import Rule, classes, rule
 
 __all__ = [
     "Communication",
     "Rule",
+    "classes",
     "constant",
     "dataloader_status",
     "integers",

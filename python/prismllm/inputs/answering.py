@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import runpy
@@ -10,10 +12,11 @@ import traceback
 from collections import Counter
 
 from prismllm.inputs import builtin
-from prismllm.inputs.communication import Communication
+from prismllm.inputs.communication import TORCH, Communication
 from prismllm.inputs.generators import Recorded
-from prismllm.inputs.rule import Rule, take_rules
+from prismllm.inputs.rule import Rule, Rules, take_rules
 
+_SITE = 8  # calls that tell where a group was made
 BUILTIN = "builtin"  # in the place of a file: no rules but ours
 
 
@@ -21,10 +24,10 @@ class RulesError(Exception):
     """The rules file cannot be used; the text says why, in a line or with a traceback."""
 
 
-def load(path: str, world_size: int) -> list[Rule]:
+def load(path: str, world_size: int) -> Rules:
     """The rules of a file, in the order in which they stand."""
     if path == BUILTIN:
-        return []
+        return Rules()
     folder = os.path.dirname(os.path.abspath(path))
     sys.path.insert(0, folder)
     take_rules()
@@ -63,14 +66,15 @@ def _own_traceback(path: str) -> str:
 class Answering:
     """Of one rank."""
 
-    def __init__(self, rules: list[Rule], rank: int):
+    def __init__(self, rules: list[Rule], rank: int, world_size: int):
         self.rules = rules
-        self.rank = rank
+        self.rank, self.world_size = rank, world_size
         self.iteration = 0
         self.failure = ""  # the first; also where the program has caught it
         self.used: Counter[int] = Counter()  # times, by place in rules
         self.answered: Counter[tuple] = Counter()
         self._descriptions: dict[str, str] = {}
+        self._groups: list[tuple[str, list[int], str]] = []  # made by the program: key, members, where
 
     def start(self) -> None:
         """From now on; in the rank's process, before its program."""
@@ -80,6 +84,16 @@ class Answering:
         from prismllm import _c10d
 
         register_optimizer_step_post_hook(self._count_step)
+        make = c10d._new_process_group_helper
+
+        @functools.wraps(make)
+        def note_group(*args, **keywords):
+            given = inspect.signature(make).bind(*args, **keywords).arguments
+            made = make(*args, **keywords)
+            self._note_group(given["group_name"], list(given["global_ranks_in_group"]))
+            return made
+
+        c10d._new_process_group_helper = note_group
         c10d._store_based_barrier = lambda *_, **__: None  # all others would have come
         _c10d.answer_with(self.communication, self.store_key)
 
@@ -115,6 +129,17 @@ class Answering:
         self.failure = self.failure or text
         return RuntimeError(f"prism capture --inputs: {text}")
 
+    def _note_group(self, name: str, members: list[int]) -> None:
+        from prismllm import creators
+
+        frame, site = sys._getframe(2), []
+        while frame is not None and len(site) < _SITE:
+            if not frame.f_code.co_filename.startswith(TORCH):
+                site.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            frame = frame.f_back
+        key = creators.key_of(name)
+        self._groups.append((key, members or list(range(self.world_size)), " < ".join(site)))
+
     def _description(self, group: str) -> str:
         if group not in self._descriptions:
             import torch.distributed.distributed_c10d as c10d
@@ -130,7 +155,7 @@ class Answering:
         rules = [[str(rule), rule.optional, self.used[place]] for place, rule in enumerate(self.rules)]
         answered = [[*what, times] for what, times in self.answered.items()]
         with open(path, "w") as file:
-            json.dump({"rules": rules, "answered": answered}, file)
+            json.dump({"rules": rules, "answered": answered, "groups": self._groups if self.rank == 0 else []}, file)
 
 
 def _listed(asked: Communication) -> tuple:

@@ -16,7 +16,7 @@ _REDUCTIONS = frozenset(
      "reduce_scatter_tensor_coalesced")
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Communication:
     def call_site(self) -> str:
         """ "FILE:LINE in FUNCTION" of the innermost call that is not torch's own, as far as there is one."""
         for file, line, function in self.frames:
-            if not file.startswith((_TORCH, "<frozen")):
+            if not file.startswith((TORCH, "<frozen")):
                 return f"{file}:{line} in {function}"
         return "autograd" if not self.frames else "{}:{} in {}".format(*self.frames[0])
 

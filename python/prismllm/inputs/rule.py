@@ -12,7 +12,7 @@ from typing import Any
 from prismllm.inputs.communication import Communication
 from prismllm.inputs.generators import Generator, Recorded, constant
 
-_KEYS = ("op", "group", "group_size", "reduce_op", "root", "peer", "tag", "number", "iteration", "rank", "dtype",
+_CONDITIONS = ("op", "group", "group_size", "reduce_op", "root", "peer", "tag", "number", "iteration", "rank", "dtype",
          "shape", "call_site", "when")  # fmt: skip
 
 
@@ -97,8 +97,8 @@ def rule(name: str = "", *, optional: bool = False, **conditions) -> Rule:
     when: a function of the communication.
     optional: a rule that fits nothing in the whole run is an error, unless it is.
     """
-    if unknown := sorted(set(conditions) - set(_KEYS)):
-        raise TypeError(f"rule({name!r}): unknown condition '{unknown[0]}'; accepted: {', '.join(_KEYS)}")
+    if unknown := sorted(set(conditions) - set(_CONDITIONS)):
+        raise TypeError(f"rule({name!r}): unknown condition '{unknown[0]}'; accepted: {', '.join(_CONDITIONS)}")
     if callable(when := conditions.get("when")) is False and when is not None:
         raise TypeError(f"rule({name!r}): when={when!r}; accepted: a function of the communication")
     caller = sys._getframe(1)
@@ -114,10 +114,29 @@ def rule(name: str = "", *, optional: bool = False, **conditions) -> Rule:
 _made: list[Rule] = []
 
 
-def take_rules() -> list[Rule]:
+def classes(of: Callable[[int], Any]) -> None:
+    """Ranks for which `of(rank)` gives the same do the same: one of them runs, and a sample of the others. In the place
+    of the classes that prism finds by itself."""
+    if not callable(of):
+        raise TypeError(f"classes({of!r}); accepted: a function of the rank")
+    _classes.append(of)
+
+
+_classes: list[Callable[[int], Any]] = []
+
+
+class Rules(list[Rule]):
+    """In their order; `classes`: as classes() has been given them, or None."""
+
+    classes: Callable[[int], Any] | None = None
+
+
+def take_rules() -> Rules:
     """Those made since the last call, in the order in which they were made."""
-    rules = list(_made)
+    rules = Rules(_made)
+    rules.classes = _classes[-1] if _classes else None
     _made.clear()
+    _classes.clear()
     return rules
 
 

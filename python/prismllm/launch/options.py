@@ -32,6 +32,8 @@ class LaunchOptions:
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
     inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
+    classes: bool = True  # with inputs: of ranks that are alike one runs, and a sample
+    verify: int | None = None  # how large the sample of a class is
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
@@ -97,6 +99,11 @@ class RunFolder:
     def rank_answers(self, rank: int) -> str:
         """Of a rank that ran alone: which rules answered it."""
         return os.path.join(self.status, f"answers{rank}.json")
+
+    @property
+    def classes(self) -> str:
+        """Of ranks that run alone: which have not run, and whom they are like."""
+        return os.path.join(self.status, "classes.json")
 
     @property
     def coordinator_status(self) -> str:

@@ -39,7 +39,8 @@ class Zygote:
         self.signalled: set[int] = set()  # who has been asked to end
         self.ending = self.terminated = False
         self.coordinator_work: tuple | None = None
-        self.to_come = deque(options.ranks)
+        self.to_come = deque(() if options.inputs else options.ranks)
+        self.solo = None  # prismllm.solo.running.Solo, where ranks run alone
         self.at_a_time = options.slots if options.inputs else len(options.ranks)
         self.more_ranks_fd = -1
         self.pid = os.getpid()
@@ -112,6 +113,12 @@ class Zygote:
     def start_ranks(self, address: str) -> None:
         """As many as may be there at a time."""
         options = self.options
+        if self.solo and not self.to_come and not self.ranks_here():
+            self.to_come.extend(self.solo.batch())
+            if not self.to_come and self.more_ranks_fd >= 0:
+                os.close(self.more_ranks_fd)
+                self.more_ranks_fd = -1
+                self.wait_for_coordinator()
         while self.to_come and not self.ending and self.ranks_here() < self.at_a_time:
             rank = self.to_come.popleft()
             environment = rank_environment(rank, options.world_size, options.ranks_per_node, self.master)
@@ -163,13 +170,12 @@ class Zygote:
         if unfinished or (status != 0 and not (stopped and self.options.route == "real")):
             # After the coordinator's error every rank gets it and unwinds, which shows where in the program it was.
             self.end(_UNWIND_S if rank < 0 and os.WIFEXITED(status) else 0.0)
-        elif set(self.pids.values()) == {-1} and not self.ending and not (self.options.hosts or self.options.relay):
-            if self.to_come:
-                return
-            if self.more_ranks_fd >= 0:
-                os.close(self.more_ranks_fd)
-                self.more_ranks_fd = -1
+        elif set(self.pids.values()) == {-1} and not self.ending and not self.others_may_come():
             self.wait_for_coordinator()
+
+    def others_may_come(self) -> bool:
+        """To the coordinator, although no rank is here."""
+        return bool(self.options.hosts or self.options.relay or self.solo)
 
     def wait_for_coordinator(self) -> None:
         """To its end, or until it does nothing any more: it may have gigabytes of tensors to write."""
@@ -230,9 +236,11 @@ def main() -> None:
     zygote = Zygote(options, control)
     if options.inputs:
         from prismllm.inputs.answering import RulesError, load
+        from prismllm.solo.running import Solo
 
         try:
             options.rules = load(options.inputs, options.world_size)
+            zygote.solo = Solo(options, options.rules.classes)
         except RulesError as reason:
             zygote.tell("failed", text=str(reason), exit_code=2)
             zygote.tell("end", left=[])

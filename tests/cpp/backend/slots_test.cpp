@@ -1,8 +1,11 @@
 // Who computes when: slots are given back by waits, polls, sleepers and futures, and never are more in use than there
 // are.
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <ctime>
+#include <future>
 #include <mutex>
 
 #include "backend/harness.hpp"
@@ -197,4 +200,25 @@ TEST_CASE("a deadline holds although another thread of the rank sleeps, and the 
     sleeper.join();
     expect(self.client().store_set("over", {}).ok(), "set");
   }));
+}
+
+TEST_CASE("ranks may come one after the other, and not all of them, as long as somebody says that more may come") {
+  int pipe_ends[2];
+  REQUIRE(pipe(pipe_ends) == 0);
+  auto options = small_coordinator(64, 1);
+  options.more_ranks_fd = pipe_ends[0];
+  options.join_timeout = std::chrono::milliseconds(1);
+  Coordinator coordinator(options, std::make_shared<PlainExecutor>());
+  auto served = std::async(std::launch::async, [&] { return coordinator.run(); });
+  for (const int number : {7, 3}) {
+    auto client = RankClient::connect({.address = options.address, .rank = number, .world_size = 64});
+    REQUIRE(client);
+    Rank rank(std::move(*client), number, 64);
+    const std::int32_t self = number;
+    const auto alone = rank.group("alone" + std::to_string(number), {self});
+    REQUIRE(rank.all_reduce({5}, alone) == std::vector<std::int64_t>{5});
+    rank.client().finish("");  // the next one finds the coordinator there
+  }
+  close(pipe_ends[1]);
+  REQUIRE(served.get());
 }

@@ -159,6 +159,37 @@ TEST_CASE("a record that contradicts itself is refused with field and value") {
           }) == "rank 0: memory_peak[0] is 5; accepted: at least memory_bytes, 10");
 }
 
+TEST_CASE("a rank that did not run is added by its groups and peers, as the class of one that did has them") {
+  auto w = two_ranks();
+  w.all_reduce(0, 64);
+  const auto alike = [&](std::int32_t rank, std::int32_t like, std::vector<std::uint32_t> groups,
+                         std::vector<std::int32_t> peers) -> std::string {
+    GraphBuilder builder({.world_size = 4});
+    REQUIRE(builder.add(w.record));  // rank 0, group 0
+    REQUIRE(builder.add_group({"pair", {2, 3}}).value() == 1);
+    REQUIRE(builder.add_group({"trio", {1, 2, 3}}).value() == 2);
+    if (auto added = builder.add_alike(rank, like, std::move(groups), std::move(peers)); !added)
+      return added.error().message;
+    const auto graph = builder.finish().value();
+    REQUIRE(graph.class_of(rank) == graph.class_of(like));
+    REQUIRE(graph.group_name(graph.group_of_slot(rank, 0)) == "pair");
+    REQUIRE(graph.timing(rank).start_ns.empty());
+    REQUIRE(graph.check_rank(rank));
+    return "";
+  };
+  REQUIRE(alike(3, 0, {1}, {}) == "");
+  REQUIRE(alike(4, 0, {1}, {}) == "rank 4: the rank is out of range; accepted: 0 to 3");
+  REQUIRE(alike(0, 0, {1}, {}) == "rank 0: the rank was added before");
+  REQUIRE(alike(3, 2, {1}, {}) == "rank 3: it is like rank 2, which was not added");
+  REQUIRE(alike(1, 0, {1}, {}) == "rank 1: the rank is not among the members [2, 3] of its group 'pair'");
+  REQUIRE(alike(3, 0, {9}, {}) == "rank 3: there is no group 9");
+  REQUIRE(alike(3, 0, {2}, {}) == "rank 3: 1 groups and 0 peers are not those of rank 0");
+  REQUIRE(alike(3, 0, {1}, {2}) == "rank 3: 1 groups and 1 peers are not those of rank 0");
+  REQUIRE(alike(3, 0, {1}, {7}) == "rank 3: peers[0] is 7; accepted: 0 to 3");
+  GraphBuilder builder({.world_size = 4});
+  REQUIRE(builder.add_group({"x", {4}}).error().message == "group 'x': members[0] is 4; accepted: 0 to 3");
+}
+
 TEST_CASE("a wait on the lane before its own issue is a cycle, a hand-over to an earlier lane is not") {
   auto w = two_ranks();
   w.compute();
