@@ -3,6 +3,8 @@ under prism, recorded on the real backend or captured on one slot.
 
 A test that fails under prism is run on stock Gloo; if it fails there as well, or torch skips it, it says nothing."""
 
+import contextlib
+import datetime
 import os
 import unittest
 
@@ -31,13 +33,21 @@ def _on_gloo(rank, world, name, backend="gloo"):
     try:
         getattr(torch_cases.Case, name)(case)
     except unittest.SkipTest as skip:
+        _let_others_connect()
         return str(skip)
     except SystemExit as leave:
+        _let_others_connect()
         return SKIP_TEXTS.get(leave.code, f"left with code {leave.code}")
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
     return None
+
+
+def _let_others_connect():
+    """To a rank that leaves at once: Gloo's ranks that still connect to it would fail."""
+    with contextlib.suppress(Exception):
+        dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
 
 
 def _under_prism(rank, world, name):

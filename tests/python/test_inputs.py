@@ -194,6 +194,14 @@ def test_objects_come_from_rules(captured, rules):
     assert summary["inputs"]["answered"]["config"] == 2 * 3  # sizes and bytes, on three ranks
 
 
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved"])
+def test_stages_of_a_pipeline_are_told_the_shape_of_what_comes(captured, rules, schedule):
+    program, options = PROGRAMS / "pipeline.py", ["--schedule", schedule]
+    job, _, _ = captured(program, arguments=options)
+    alone, _, _ = captured(program, "--inputs", rules("inputs.pipeline_activations(2, 32)"), arguments=options)
+    assert diff(job, alone) == (True, None)
+
+
 # --- who answered
 
 
@@ -376,7 +384,7 @@ def test_a_rule_that_answers_wrongly_is_named_with_its_communication(run_prism, 
         ("inputs.recorded('/nowhere')", "/nowhere"),
         ("exit(0)", "SystemExit"),
         ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "threads"),
-        ("inputs.rule('nothing', op='scatter').peers(0)", "fits no communication of the 2 ranks that ran"),
+        ("inputs.rule('nothing', op='scatter').peers(0)", "fits nothing in the 2 ranks that ran"),
     ],
 )
 def test_rules_that_cannot_be_used_are_told_before_anything_is_written(run_prism, rules, tmp_path, text, says):

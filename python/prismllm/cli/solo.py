@@ -65,7 +65,7 @@ class Answers:
         """LaunchError where a rule was not used: what it was to answer was answered otherwise."""
         if self.unused:
             raise LaunchError(
-                f"--inputs: {self.unused[0]} fits no communication of the {counted(self.ranks, 'rank')} that ran; "
+                f"--inputs: {self.unused[0]} fits nothing in the {counted(self.ranks, 'rank')} that ran; "
                 "see what there is with --explain and --inputs builtin, or make it optional=True",
                 2,
             )

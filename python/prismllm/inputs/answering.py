@@ -14,7 +14,7 @@ from collections import Counter
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
 from prismllm.inputs.generators import Recorded
-from prismllm.inputs.rule import Rule, Rules, take_rules
+from prismllm.inputs.rule import Rules, take_rules
 
 _SITE = 8  # calls that tell where a group was made
 BUILTIN = "builtin"  # in the place of a file: no rules but ours
@@ -66,12 +66,13 @@ def _own_traceback(path: str) -> str:
 class Answering:
     """Of one rank."""
 
-    def __init__(self, rules: list[Rule], rank: int, world_size: int):
+    def __init__(self, rules: Rules, rank: int, world_size: int):
         self.rules = rules
         self.rank, self.world_size = rank, world_size
         self.iteration = 0
         self.failure = ""  # the first; also where the program has caught it
         self.used: Counter[int] = Counter()  # times, by place in rules
+        self.setups_used: Counter[str] = Counter()
         self.answered: Counter[tuple] = Counter()
         self._descriptions: dict[str, str] = {}
         self._groups: list[tuple[str, list[int], str]] = []  # made by the program: key, members, where
@@ -95,6 +96,8 @@ class Answering:
 
         c10d._new_process_group_helper = note_group
         c10d._store_based_barrier = lambda *_, **__: None  # all others would have come
+        for setup in self.rules.setups:
+            setup.begin(functools.partial(self.setups_used.update, [str(setup)]))
         _c10d.answer_with(self.communication, self.store_key)
 
     def _count_step(self, *_) -> None:
@@ -153,6 +156,7 @@ class Answering:
     def write(self, path: str) -> None:
         """Who answered what, for the command line."""
         rules = [[str(rule), rule.optional, self.used[place]] for place, rule in enumerate(self.rules)]
+        rules += [[str(setup), False, self.setups_used[str(setup)]] for setup in self.rules.setups]
         answered = [[*what, times] for what, times in self.answered.items()]
         with open(path, "w") as file:
             json.dump({"rules": rules, "answered": answered, "groups": self._groups if self.rank == 0 else []}, file)

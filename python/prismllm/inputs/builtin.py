@@ -47,6 +47,25 @@ def objects(*given: Any, name: str = "objects", **conditions) -> Rule:
     return chosen
 
 
+def pipeline_activations(
+    *shape: int, dtype: torch.dtype = torch.float32, name: str = "activations", **conditions
+) -> Rule:
+    """What the stages of torch.distributed.pipelining tell their neighbours before the first step: that what passes
+    between them is one tensor of this shape, a micro-batch's activations (or their gradients)."""
+    tensor = torch.empty(shape, dtype=dtype, device="meta")
+
+    def told(communication: Communication) -> list[Any]:
+        from torch.distributed.pipelining import _utils
+
+        if not hasattr(_utils, "_StageForwardMeta"):  # torch before 2.13
+            return [(tensor,)]
+        backward = any(function == "_backward_metadata_inference" for _, _, function in communication.frames)
+        about = _utils._TensorMeta(tensor.shape, tensor.stride(), dtype, requires_grad=not backward)
+        return [_utils._StageBackwardMeta((about,)) if backward else _utils._StageForwardMeta((about,))]
+
+    return objects(told, name=name, **{"op": "recv", "call_site": "*pipelining?stage.py*", **conditions})
+
+
 def dataloader_status(name: str = "data loader status", **conditions) -> Rule:
     """App. C.1 of the PrismLLM paper: the broadcast by which the ranks of a tensor-parallel group learn whether rank 0
     has made its data loaders says yes. Narrow it down with rule()'s conditions."""

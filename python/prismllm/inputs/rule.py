@@ -125,18 +125,39 @@ def classes(of: Callable[[int], Any]) -> None:
 _classes: list[Callable[[int], Any]] = []
 
 
+@dataclass
+class Setup:
+    """What a file of rules does to every rank before its program starts: `begin(used)`, which calls `used` when it has
+    found what it is for."""
+
+    name: str
+    begin: Callable[[Callable[[], None]], None]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def add_setup(name: str, begin: Callable[[Callable[[], None]], None]) -> None:
+    _setups.append(Setup(name, begin))
+
+
+_setups: list[Setup] = []
+
+
 class Rules(list[Rule]):
     """In their order; `classes`: as classes() has been given them, or None."""
 
     classes: Callable[[int], Any] | None = None
+    setups: list[Setup] = []  # noqa: RUF012 (replaced, never changed)
 
 
 def take_rules() -> Rules:
     """Those made since the last call, in the order in which they were made."""
     rules = Rules(_made)
     rules.classes = _classes[-1] if _classes else None
-    _made.clear()
-    _classes.clear()
+    rules.setups = list(_setups)
+    for made in (_made, _classes, _setups):
+        made.clear()
     return rules
 
 
