@@ -70,7 +70,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("only", nargs="?", default="", help="run benchmarks whose file name contains this")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "bench", help="where the C++ ones were built")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds that one benchmark may take")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds that one benchmark may take")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
 

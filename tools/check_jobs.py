@@ -2,7 +2,8 @@
 
 The corpus is a folder of programs with a baseline.json, {job: {"world": N, "result": {...}}}, the RESULT line of each
 under torchrun and Gloo. Every number must agree to a relative 1e-5, every capture must print the same bytes, and all
-traces of a job must be structurally equal. Exit code 1 where something differs.
+traces of a job must be structurally equal, also that of ranks that run alone, with the rules of examples/rules. Exit
+code 1 where something differs.
 
 A 16-bit matrix product depends on the processor, and training makes the difference grow: where a number differs from
 the file's, the program runs under torchrun and stock Gloo here as well, and that is the baseline which counts.
@@ -25,6 +26,13 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-5  # relative: Gloo reduces in another order
 PRISM = [sys.executable, "-m", "prismllm"]
+RULES = ROOT / "examples" / "rules"
+# Ranks alone cannot do what these jobs do: what they receive, and how much, hangs on what only their peers know.
+NEED_PEERS = {
+    "dcp_checkpoint": "loads what all ranks have saved",
+    "object_collectives": "its objects have sizes of their own on each rank",
+    "zero_redundancy": "gathers optimizer states as objects, whose sizes only their owners know",
+}
 
 
 @dataclass
@@ -54,11 +62,14 @@ def differs(found, expected, where: str = "") -> str:
     return "" if same else f"{where.lstrip('.') or 'RESULT'} is {found}, the baseline has {expected}"
 
 
-def run(command: list[str], timeout: float, environment: dict | None = None) -> subprocess.CompletedProcess:
+def run(
+    command: list[str], timeout: float, environment: dict | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess:
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=environment
-        )
+            command, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env=environment,
+            cwd=folder,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise CheckFailed(f"no end within {timeout:.0f} s: {' '.join(command[-4:])}") from None
 
@@ -70,9 +81,10 @@ def last_words(text: str) -> str:
     return "\n  ".join(lines[:12] if found else lines[-1:]) or "no output"
 
 
-def capture(program: Path, world: int, slots: int, trace: Path, timeout: float) -> str:
+def capture(program: Path, world: int, slots: int, trace: Path, timeout: float, *options: str) -> str:
     """The RESULT line of one capture, without what may stand before the word."""
-    done = run([*PRISM, "capture", "-n", str(world), "--slots", str(slots), "-o", str(trace), str(program)], timeout)
+    command = [*PRISM, "capture", "-n", str(world), "--slots", str(slots), "-o", str(trace), *options, str(program)]
+    done = run(command, timeout, folder=trace.parent)
     if done.returncode:
         raise CheckFailed(f"slots {slots}: exit {done.returncode}: {last_words(done.stderr or done.stdout)}")
     for line in done.stdout.splitlines():
@@ -96,6 +108,18 @@ def stock_result(program: Path, world: int, timeout: float) -> dict:
     raise CheckFailed(f"torchrun and Gloo give no RESULT on this machine: {last_words(words)}")
 
 
+def capture_alone(program: Path, world: int, trace: Path, timeout: float) -> None:
+    rules = RULES / program.name
+    if rules.is_file() and "recorded(" in rules.read_text():
+        capture(program, world, 2, trace, timeout, "--data", f"{program.stem}.data")
+    capture(program, world, 2, trace, timeout, "--inputs", str(rules) if rules.is_file() else "builtin")
+
+
+def compare(first: Path, second: Path, what: str) -> None:
+    if (done := run([*PRISM, "diff", str(first), str(second)], 120)).returncode:
+        raise CheckFailed(f"{what} differ: {last_words(done.stdout + done.stderr)}")
+
+
 def check(program: Path, world: int, expected: dict, timeout: float, folder: Path) -> Outcome:
     outcome = Outcome(program.stem, world)
     runs = {"1": 1, "2": 2, "all": world, "2 again": 2}
@@ -113,8 +137,14 @@ def check(program: Path, world: int, expected: dict, timeout: float, folder: Pat
                 raise CheckFailed(f"slots {label}: {place}")
             if lines[label] != lines["1"]:
                 raise CheckFailed(f"slots {label} prints {lines[label]}, slots 1 prints {lines['1']}")
-            if label != "1" and (done := run([*PRISM, "diff", str(traces["1"]), str(traces[label])], 120)).returncode:
-                raise CheckFailed(f"traces with slots 1 and {label} differ: {last_words(done.stdout + done.stderr)}")
+            if label != "1":
+                compare(traces["1"], traces[label], f"traces with slots 1 and {label}")
+        if program.stem not in NEED_PEERS:
+            traces["alone"] = folder / f"{program.stem}-alone.prism"
+            begin = time.monotonic()
+            capture_alone(program, world, traces["alone"], timeout)
+            outcome.seconds["alone"] = time.monotonic() - begin
+            compare(traces["1"], traces["alone"], "the trace with peers and that of ranks alone")
     except CheckFailed as failure:
         outcome.problem = str(failure)
     finally:
@@ -139,7 +169,14 @@ def main() -> int:
         parser.error(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(sorted(baseline))}")
 
     table = Table(
-        "job", "ranks", "slots 1", "slots 2", "slots all", "verdict", title="Captures against torchrun and Gloo"
+        "job",
+        "ranks",
+        "slots 1",
+        "slots 2",
+        "slots all",
+        "alone",
+        "verdict",
+        title="Captures against torchrun and Gloo",
     )
     outcomes = []
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -147,13 +184,14 @@ def main() -> int:
         for job in options.jobs or sorted(baseline):
             entry = baseline[job]
             outcome = check(
-                options.folder / f"{job}.py", entry["world"], entry["result"], options.timeout, Path(folder)
+                (options.folder / f"{job}.py").resolve(), entry["world"], entry["result"], options.timeout, Path(folder)
             )
             note = " (to torchrun and Gloo here)" if outcome.baseline_of_this_machine else ""
             print(f"check-jobs: {job}: {outcome.problem or 'equal'}{note}", flush=True)
             outcomes.append(outcome)
     for outcome in outcomes:
-        times = [f"{outcome.seconds[label]:.1f} s" if label in outcome.seconds else "-" for label in ("1", "2", "all")]
+        labels = ("1", "2", "all", "alone")
+        times = [f"{outcome.seconds[label]:.1f} s" if label in outcome.seconds else "-" for label in labels]
         verdict = "[red]differs[/red]" if outcome.problem else "[green]equal[/green]"
         table.add_row(outcome.job, str(outcome.world), *times, verdict)
     Console().print(table)

@@ -121,7 +121,15 @@ cli.main(["record", "--quiet", "-n", "1", "program.py"])
 """
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", driver]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup had ignored
+    )
     assert done.returncode == code
     assert done.stderr.startswith("prism: ended by a signal (fragments and logs are kept in "), done.stderr
     folder = done.stderr.split("kept in ")[1].split(")")[0]

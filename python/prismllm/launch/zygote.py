@@ -113,7 +113,7 @@ class Zygote:
     def start_ranks(self, address: str) -> None:
         """As many as may be there at a time."""
         options = self.options
-        if self.solo and not self.to_come and not self.ranks_here():
+        if self.solo and not self.ending and not self.to_come and not self.ranks_here():
             self.to_come.extend(self.solo.batch())
             if not self.to_come and self.more_ranks_fd >= 0:
                 os.close(self.more_ranks_fd)
