@@ -200,7 +200,6 @@ class CaptureRoute : public Route {
     }
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
-    synchronize_devices(blocks.inputs);
     Operation alone;
     alone.group = operation.group;
     alone.op = reply.outputs.empty() ? Op::kBarrier : Op::kAllGatherCoalesced;
@@ -215,6 +214,8 @@ class CaptureRoute : public Route {
   }
 
   WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {
+    synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
+    if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (is_solo()) {
       const auto sequence = is_point_to_point(call.op) ? 0 : sequence_++;
       const int source = answer_alone(call, blocks, operation);
@@ -222,8 +223,6 @@ class CaptureRoute : public Route {
     }
     operation.inputs =
         stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
-    synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
-    if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     return hand_over(call, blocks, operation, comm, operation.seq, -1);
   }

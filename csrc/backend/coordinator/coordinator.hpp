@@ -47,7 +47,7 @@ class Coordinator {
     SwapMode swap_mode = SwapMode::kNever;
     std::shared_ptr<DeviceSwap> device_swap;  // viable, unless kNever
     // A pipe whose other end is open as long as ranks may still come: not all need to. -1: all come, and soon.
-    int more_ranks_fd = -1;
+    int more_ranks_fd = -1;                           // taken over
     std::uint64_t address_space_bytes = 16ull << 40;  // reserved, not used, for the ranks' windows of shared memory
   };
   Coordinator(Options options, std::shared_ptr<Executor> executor);

@@ -69,7 +69,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         ended["internal"] = True
     else:
         code, error = _run_program(options)
-    error = error or takeover.failure()
+    if error is None and (error := takeover.failure()):
+        code = 1
     if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
         return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
