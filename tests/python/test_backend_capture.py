@@ -408,6 +408,25 @@ def test_groups_that_merge_reduce_together():
     assert answers == [(4, 10.0)] * 4
 
 
+def _made_again(rank, world):
+    """Torch gives such a group the name of the one before, which others may still have."""
+    dist.init_process_group("gloo")
+    sums = []
+    for step in range(5):
+        group = dist.new_group([0, 2], use_local_synchronization=True) if rank != 1 else None
+        if group:
+            sums.append(torch.tensor([rank + step]))
+            dist.all_reduce(sums[-1], group=group)
+            dist.destroy_process_group(group)
+    return [total.item() for total in sums]
+
+
+def test_a_group_made_again_is_another():
+    answers, error = worlds.capture(3, _made_again)
+    assert error is None
+    assert answers == [[2, 4, 6, 8, 10], [], [2, 4, 6, 8, 10]]
+
+
 def _gathered_into_one_tensor(rank, world):
     dist.init_process_group("nccl")  # Gloo has no such operation
     output = torch.zeros(world, 2) if rank == 1 else torch.zeros(0)

@@ -24,6 +24,7 @@ struct Mailbox {
 struct Group {
   std::string key;
   std::vector<std::int32_t> members;                                         // global ranks, by group rank
+  std::vector<bool> joined;                                                  // by group rank
   std::size_t left = 0;                                                      // members that have left it
   std::unordered_map<std::uint64_t, std::shared_ptr<Exchange>> collectives;  // not complete, by seq
   std::unordered_map<std::uint64_t, Mailbox> mail;                           // by destination and tag

@@ -56,7 +56,8 @@ Matcher::Matcher(int ranks, std::function<void(int, int)> urge)
     : urge_(std::move(urge)), memberships_(static_cast<std::size_t>(ranks)) {}
 
 Matcher::~Matcher() {
-  for (auto& entry : groups_) let_go(*entry.second);
+  for (auto& entry : groups_)
+    for (auto& group : entry.second) let_go(*group);
 }
 
 Result<void> Matcher::join(int rank, GroupHandle handle, const std::string& key, std::vector<std::int32_t> members) {
@@ -70,18 +71,24 @@ Result<void> Matcher::join(int rank, GroupHandle handle, const std::string& key,
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("group '{}' of ranks {}; accepted: distinct ranks of 0 to {}, this one among them", key,
                              members, memberships_.size() - 1)};
-  const int member = static_cast<int>(self - members.begin());
-  auto& group = groups_[key];
-  if (!group) {
-    group = std::make_shared<Group>();
+  const auto member = static_cast<std::size_t>(self - members.begin());
+  auto& of_key = groups_[key];
+  const auto open = std::find_if(of_key.begin(), of_key.end(), [&](const auto& group) {
+    return group->members != members || !group->joined[member];
+  });
+  std::shared_ptr<Group> group;
+  if (open == of_key.end()) {
+    group = of_key.emplace_back(std::make_shared<Group>());
     group->key = key;
+    group->joined.resize(members.size());
     group->members = std::move(members);
-  } else if (group->members != members) {
+  } else if (group = *open; group->members != members) {
     return Error{ErrorCode::kMismatch, fmt::format("group '{}' has the ranks {} here, but {} on a rank that joined it "
                                                    "before",
                                                    key, members, group->members)};
   }
-  mine.emplace(handle, Membership{group, member});
+  group->joined[member] = true;
+  mine.emplace(handle, Membership{std::move(group), static_cast<int>(member)});
   return {};
 }
 
@@ -92,7 +99,9 @@ Result<void> Matcher::leave(int rank, GroupHandle handle) {
   const auto group = place->second.group;
   mine.erase(place);
   if (++group->left < group->members.size()) return {};
-  groups_.erase(group->key);
+  const auto of_key = groups_.find(group->key);
+  of_key->second.erase(std::find(of_key->second.begin(), of_key->second.end(), group));
+  if (of_key->second.empty()) groups_.erase(of_key);
   let_go(*group);
   return {};
 }

@@ -1,6 +1,7 @@
 // Finds operations that belong together: collectives by (group, seq), messages by (source, destination, group, tag,
 // order). Knows nothing of sockets, slots or memory. Loop thread only.
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,7 +37,9 @@ class Matcher {
   void urge(Exchange& exchange, int rank);
 
   std::function<void(int, int)> urge_;
-  std::unordered_map<std::string, std::shared_ptr<Group>> groups_;
+  // A key can be used again: a member's second join is to the second group of that key, also while others are still in
+  // the first. Oldest first; gone once all members have left.
+  std::unordered_map<std::string, std::deque<std::shared_ptr<Group>>> groups_;
   std::vector<std::unordered_map<GroupHandle, Membership>> memberships_;  // by rank
   std::uint64_t messages_ = 0;
 };

@@ -189,6 +189,19 @@ TEST_CASE("groups of the same ranks in any order keep apart, and their keys can 
   });
 }
 
+TEST_CASE("a key that is used again is another group, also while others are still in the one before") {
+  run_everywhere(3, [](Rank& self) {
+    for (int round = 0; round < 4; ++round) {  // as use_local_synchronization's groups, which have the name each time
+      const auto all = self.group("again", {0, 1, 2});
+      const auto first = self.group("again", {0, 1, 2});  // two at a time, as for two devices
+      expect(self.all_reduce({self.rank() + round}, all) == Values{3 + 3 * round}, "sum of this round");
+      self.client().leave_group(first);
+      self.client().leave_group(all);  // and on, whether or not the others have left
+    }
+    expect(self.all_reduce({1}, self.group("again", {0, 1, 2})) == Values{3}, "the last");
+  });
+}
+
 TEST_CASE("many operations in flight complete in any order of arrival, with bit-identical sums") {
   std::vector<std::vector<float>> results;
   for (const unsigned seed : {1u, 2u, 3u}) {
