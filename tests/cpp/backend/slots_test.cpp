@@ -173,10 +173,17 @@ TEST_CASE("two threads of one rank wait at once, each for its own operation") {
 }
 
 TEST_CASE("time without a slot is counted") {
+  std::atomic<const RankClient*> waiter{nullptr};
   std::atomic<std::int64_t> off{0};
   require_ok(run_job(2, 1, [&](Rank& self) {
+    if (self.rank() == 0) waiter = &self.client();
     self.barrier();
-    if (self.rank() == 1) compute_for(std::chrono::milliseconds(20));
+    if (self.rank() == 1) {
+      // It grows from when it has given up its slot: on another host, some time after it has called.
+      for (const auto before = waiter.load()->off_slot_ns(); waiter.load()->off_slot_ns() == before;)
+        std::this_thread::yield();
+      compute_for(std::chrono::milliseconds(20));
+    }
     self.barrier();
     if (self.rank() == 0) off = self.client().off_slot_ns();
   }));
