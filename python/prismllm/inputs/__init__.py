@@ -8,7 +8,14 @@
 
 docs/solo_capture.md explains them with examples."""
 
-from prismllm.inputs.builtin import dataloader_status, objects, pipeline_activations, tokens, zero_data_peers
+from prismllm.inputs.builtin import (
+    dataloader_status,
+    objects,
+    peer_objects,
+    pipeline_activations,
+    tokens,
+    zero_data_peers,
+)
 from prismllm.inputs.communication import Communication
 from prismllm.inputs.generators import constant, integers, like_mine, normal, recorded, zeros
 from prismllm.inputs.rule import Rule, classes, rule
@@ -23,6 +30,7 @@ __all__ = [
     "like_mine",
     "normal",
     "objects",
+    "peer_objects",
     "pipeline_activations",
     "recorded",
     "rule",

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
 import os
+import random
 import runpy
 import sys
+import threading
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 
+from prismllm import optimizers
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
 from prismllm.inputs.generators import Recorded
-from prismllm.inputs.rule import Rules, take_rules
+from prismllm.inputs.rule import Rule, Rules, take_rules
 
 _SITE = 8  # calls that tell where a group was made
 BUILTIN = "builtin"  # in the place of a file: no rules but ours
@@ -70,6 +75,7 @@ class Answering:
         self.rules = rules
         self.rank, self.world_size = rank, world_size
         self.iteration = 0
+        self._here = threading.local()  # autograd communicates from threads of its own
         self.failure = ""  # the first; also where the program has caught it
         self.used: Counter[int] = Counter()  # times, by place in rules
         self.setups_used: Counter[str] = Counter()
@@ -80,11 +86,10 @@ class Answering:
     def start(self) -> None:
         """From now on; in the rank's process, before its program."""
         import torch.distributed.distributed_c10d as c10d
-        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from prismllm import _c10d
 
-        register_optimizer_step_post_hook(self._count_step)
+        optimizers.on_steps(None, self._count_step)
         make = c10d._new_process_group_helper
 
         @functools.wraps(make)
@@ -100,10 +105,12 @@ class Answering:
             setup.begin(functools.partial(self.setups_used.update, [str(setup)]))
         _c10d.answer_with(self.communication, self.store_key)
 
-    def _count_step(self, *_) -> None:
+    def _count_step(self) -> None:
         self.iteration += 1
 
     def communication(self, group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs):
+        if getattr(self._here, "answering", ""):
+            raise self._failed(f"{self._here.answering}: it communicates itself ({op}); accepted: to answer")
         asked = Communication(self.rank, group, members, group_rank, op, reduce_op, root, peer, tag, number,
                               self.iteration, self._description(group), inputs, outputs)  # fmt: skip
         by, answer = self._answer(asked)
@@ -116,12 +123,26 @@ class Answering:
             try:
                 if rule.fits(asked):
                     self.used[place] += 1
-                    return rule.name, rule.answer(asked)
+                    with self._apart(rule):
+                        return rule.name, rule.answer(asked)
             except Exception as reason:
                 raise self._failed(f"{rule}: {_in_words(reason)}; for {asked}") from reason
         if (objects := builtin.objects_like_mine(asked)) is not None:
             return builtin.OBJECTS, objects
         return builtin.DEFAULT, builtin.default(asked)
+
+    @contextlib.contextmanager
+    def _apart(self, rule: Rule) -> Iterator[None]:
+        """What a rule does leaves no mark on the program: no optimizer step, no drawn random number."""
+        import torch
+
+        self._here.answering, drawn = str(rule), random.getstate()
+        try:
+            with optimizers.not_the_programs(), torch.random.fork_rng(devices=[]):
+                yield
+        finally:
+            self._here.answering = ""
+            random.setstate(drawn)
 
     def store_key(self, key: str) -> bytes:
         raise self._failed(

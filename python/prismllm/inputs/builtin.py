@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
 from prismllm.inputs.communication import Communication
 from prismllm.inputs.generators import integers, like_mine, zeros
-from prismllm.inputs.objects import encoded, own_objects, receiving_frame
+from prismllm.inputs.objects import Sizes, gathered, gathering_frame, own_objects, received, receiving_frame
 from prismllm.inputs.rule import Rule, rule
 
 OBJECTS = "objects like mine"
@@ -29,21 +30,36 @@ def objects_like_mine(communication: Communication) -> list[torch.Tensor] | None
     """A rank that receives objects gets those that it has itself in their place (None, as a rule). None where the
     communication brings no objects."""
     frame = receiving_frame(communication)
-    return None if frame is None else encoded(communication, frame, own_objects(frame))
+    return None if frame is None else received(communication, own_objects(frame))
 
 
-def objects(*given: Any, name: str = "objects", **conditions) -> Rule:
+def objects(*given: Any, sizes: Sizes | None = None, name: str = "objects", **conditions) -> Rule:
     """What broadcast_object_list, scatter_object_list or recv_object_list brings: these objects, or what one function
-    of the communication gives."""
+    of the communication gives. `sizes`: how many bytes they are said to have, where those of the real job are larger:
+    inputs.recorded() of a run with peers."""
     chosen = rule(name, **conditions)
 
     def answer(communication: Communication) -> list[torch.Tensor]:
         single = given[0] if len(given) == 1 else None
         made = list(single(communication)) if callable(single) else list(given)
-        return encoded(communication, receiving_frame(communication), made)
+        return received(communication, made, sizes)
 
     chosen.also = lambda communication: receiving_frame(communication) is not None
-    chosen.answer = answer
+    chosen.answer, chosen.generator = answer, sizes
+    return chosen
+
+
+def peer_objects(given: Any, sizes: Sizes | None = None, name: str = "peers' objects", **conditions) -> Rule:
+    """What the peers put into all_gather_object or gather_object: this object, or what a function of the communication
+    and the peer's group rank gives. `sizes`: as for objects()."""
+    chosen = rule(name, **conditions)
+
+    def answer(communication: Communication) -> list[torch.Tensor]:
+        of_peer = functools.partial(given, communication) if callable(given) else lambda peer: given
+        return gathered(communication, of_peer, sizes)
+
+    chosen.also = lambda communication: gathering_frame(communication) is not None
+    chosen.answer, chosen.generator = answer, sizes
     return chosen
 
 
