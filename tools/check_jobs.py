@@ -27,12 +27,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TOLERANCE = 1e-5  # relative: Gloo reduces in another order
 PRISM = [sys.executable, "-m", "prismllm"]
 RULES = ROOT / "examples" / "rules"
-# Ranks alone cannot do what these jobs do: what they receive, and how much, hangs on what only their peers know.
-NEED_PEERS = {
-    "dcp_checkpoint": "loads what all ranks have saved",
-    "object_collectives": "its objects have sizes of their own on each rank",
-    "zero_redundancy": "gathers optimizer states as objects, whose sizes only their owners know",
-}
 
 
 @dataclass
@@ -139,12 +133,11 @@ def check(program: Path, world: int, expected: dict, timeout: float, folder: Pat
                 raise CheckFailed(f"slots {label} prints {lines[label]}, slots 1 prints {lines['1']}")
             if label != "1":
                 compare(traces["1"], traces[label], f"traces with slots 1 and {label}")
-        if program.stem not in NEED_PEERS:
-            traces["alone"] = folder / f"{program.stem}-alone.prism"
-            begin = time.monotonic()
-            capture_alone(program, world, traces["alone"], timeout)
-            outcome.seconds["alone"] = time.monotonic() - begin
-            compare(traces["1"], traces["alone"], "the trace with peers and that of ranks alone")
+        traces["alone"] = folder / f"{program.stem}-alone.prism"
+        begin = time.monotonic()
+        capture_alone(program, world, traces["alone"], timeout)
+        outcome.seconds["alone"] = time.monotonic() - begin
+        compare(traces["1"], traces["alone"], "the trace with peers and that of ranks alone")
     except CheckFailed as failure:
         outcome.problem = str(failure)
     finally:

@@ -1,5 +1,6 @@
 """What all Python tests share: deterministic inputs, and programs of the package run as a user would run them."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -41,6 +42,39 @@ def run_prism(tmp_path):
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
     return run
+
+
+@pytest.fixture
+def captured(run_prism, tmp_path):
+    """Captures a program (a path, or its text); returns (its trace, the summary, what it printed)."""
+    import prismllm
+
+    count = 0
+
+    def capture(program, *options, world=4, slots=2, arguments=()):
+        nonlocal count
+        count += 1
+        if "\n" in str(program):
+            path = tmp_path / "program.py"
+            path.write_text(program)
+            program = path
+        trace, summary = tmp_path / f"{count}.prism", tmp_path / f"{count}.json"
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, "--json", summary, *options, program,
+                         *arguments)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return prismllm.load(trace), json.loads(summary.read_text()), done.stdout
+
+    return capture
+
+
+@pytest.fixture
+def rules(tmp_path):
+    def write(text):
+        path = tmp_path / "rules.py"
+        path.write_text("import torch\nfrom prismllm import inputs\n" + text + "\n")
+        return path
+
+    return write
 
 
 @pytest.fixture

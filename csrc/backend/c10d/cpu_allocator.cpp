@@ -9,7 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "backend/recorder/recorder.hpp"
+#include "backend/c10d/recording.hpp"
 
 namespace prism {
 namespace {
@@ -45,7 +45,6 @@ class SizeTable {
   std::array<Shard, 16> shards_;
 };
 
-thread_local int uncounted = 0;  // scopes of this thread
 std::atomic<bool> fill{false};
 
 at::Allocator* wrapped = nullptr;
@@ -66,9 +65,9 @@ class CountingAllocator : public at::Allocator {
  public:
   at::DataPtr allocate(std::size_t bytes) override {
     auto data = wrapped->allocate(bytes);
-    auto* recorder = Recorder::active();
+    auto* recorder = recorder_of_program();
     // Only memory with a plain deleter: another context could not be told from ours when it is released.
-    if (!recorder || uncounted > 0 || bytes == 0 || !data.get() || data.get() != data.get_context() ||
+    if (!recorder || bytes == 0 || !data.get() || data.get() != data.get_context() ||
         !data.compare_exchange_deleter(wrapped_deleter, &release))
       return data;
     if (fill) std::memset(data.get(), 0, bytes);
@@ -97,9 +96,6 @@ void install_cpu_allocator() {
 }
 
 void fill_cpu_allocations() { fill = true; }
-
-UncountedAllocations::UncountedAllocations() { ++uncounted; }
-UncountedAllocations::~UncountedAllocations() { --uncounted; }
 
 void forget_cpu_allocations() { sizes().reset(); }
 

@@ -10,14 +10,6 @@ void install_cpu_allocator();
 // From now on what is counted holds zeros at first: what a program does with memory that it has not filled, and that no
 // peer fills, is the same in every run.
 void fill_cpu_allocations();
-// While it lives, what this thread allocates is not the program's and not counted.
-struct UncountedAllocations {
-  UncountedAllocations();
-  ~UncountedAllocations();
-  UncountedAllocations(const UncountedAllocations&) = delete;
-  UncountedAllocations& operator=(const UncountedAllocations&) = delete;
-};
-
 // In a forked child: what the parent allocated is not the child's to count.
 void forget_cpu_allocations();
 

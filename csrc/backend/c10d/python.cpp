@@ -303,13 +303,13 @@ PYBIND11_MODULE(_c10d, module) {
   module.def(
       "mark_iteration",
       [] {
-        if (auto* recorder = Recorder::active()) recorder->mark_iteration();
+        if (auto* recorder = recorder_of_program()) recorder->mark_iteration();
       },
       NoGil());
   module.def(
       "name_next_span",
       [](std::string name) {
-        if (auto* recorder = Recorder::active()) recorder->name_next_span(std::move(name));
+        if (auto* recorder = recorder_of_program()) recorder->name_next_span(std::move(name));
       },
       NoGil());
 }

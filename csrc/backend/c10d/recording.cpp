@@ -22,6 +22,7 @@ struct HandedOut {
   bool operator==(const HandedOut&) const = default;
 };
 std::vector<HandedOut> unwaited_futures;
+thread_local int others = 0;  // scopes of this thread that are not the program's
 
 }  // namespace
 
@@ -53,7 +54,12 @@ IssueScope::~IssueScope() {
     recorder->end_issue(comm_);
 }
 
-WaitScope::WaitScope() : recorder_(Recorder::active()) {
+NotOfProgram::NotOfProgram() { ++others; }
+NotOfProgram::~NotOfProgram() { --others; }
+
+Recorder* recorder_of_program() { return others > 0 ? nullptr : Recorder::active(); }
+
+WaitScope::WaitScope() : recorder_(recorder_of_program()) {
   if (recorder_ && open_wait.depth++ == 0) recorder_->begin_wait();
 }
 

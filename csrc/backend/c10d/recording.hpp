@@ -38,6 +38,18 @@ class WaitScope {
   Recorder* recorder_;
 };
 
+// While it lives, what this thread does is not the program's: its waits, spans and allocations are not recorded.
+class NotOfProgram {
+ public:
+  NotOfProgram();
+  ~NotOfProgram();
+  NotOfProgram(const NotOfProgram&) = delete;
+  NotOfProgram& operator=(const NotOfProgram&) = delete;
+};
+
+// The recorder, for what this thread does now; nullptr also where that is not the program's.
+Recorder* recorder_of_program();
+
 // Completion of this member's part, now.
 void record_transfer_done(CommId comm);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/c10d/cpu_allocator.hpp"
+#include "backend/c10d/recording.hpp"
 
 namespace prism {
 namespace {
@@ -24,7 +25,7 @@ bool is_solo() { return answerer != nullptr; }
 std::vector<std::uint8_t> ask_rules_for_key(const std::string& key) { return answerer->store_key(key); }
 
 Reply ask_rules(const Question& question) {
-  const UncountedAllocations none_of_the_programs;
+  const NotOfProgram rules_at_work;
   Reply reply = answerer->communication(question);
   TORCH_CHECK(reply.outputs.size() == question.outputs.size(), name(question.op), ": the rules gave ",
               reply.outputs.size(), " tensors for ", question.outputs.size());

@@ -15,7 +15,6 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 
-from prismllm import optimizers
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
 from prismllm.inputs.generators import Recorded
@@ -86,10 +85,11 @@ class Answering:
     def start(self) -> None:
         """From now on; in the rank's process, before its program."""
         import torch.distributed.distributed_c10d as c10d
+        from torch.optim.optimizer import register_optimizer_step_post_hook
 
         from prismllm import _c10d
 
-        optimizers.on_steps(None, self._count_step)
+        register_optimizer_step_post_hook(self._count_step)
         make = c10d._new_process_group_helper
 
         @functools.wraps(make)
@@ -105,8 +105,9 @@ class Answering:
             setup.begin(functools.partial(self.setups_used.update, [str(setup)]))
         _c10d.answer_with(self.communication, self.store_key)
 
-    def _count_step(self) -> None:
-        self.iteration += 1
+    def _count_step(self, *_) -> None:
+        if not getattr(self._here, "answering", ""):
+            self.iteration += 1
 
     def communication(self, group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs):
         if getattr(self._here, "answering", ""):
@@ -138,7 +139,7 @@ class Answering:
 
         self._here.answering, drawn = str(rule), random.getstate()
         try:
-            with optimizers.not_the_programs(), torch.random.fork_rng(devices=[]):
+            with torch.random.fork_rng(devices=[]):
                 yield
         finally:
             self._here.answering = ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed.distributed_c10d as c10d
+from torch.distributed.checkpoint.utils import _DistWrapper
 
 from prismllm.inputs.communication import Communication
 
@@ -47,12 +48,23 @@ def gathering_frame(communication: Communication):
 
 
 def own_objects(frame) -> list[Any]:
-    """What the receiver has in the place of those to come: None, as a rule."""
+    """What the receiver has in the place of those to come: None, as a rule. A distributed checkpoint's plan that comes
+    back from the first rank: the rank's own."""
     function = frame.f_code.co_name
     mine = frame.f_locals[_RECEIVE[function]]
     if function == "_broadcast_object":
         return [mine]
-    return list(mine)[:1] if function == "scatter_object_list" else list(mine)
+    if function == "scatter_object_list":
+        planning = _planning_frame(frame)
+        return [mine[0] if planning is None else planning.f_locals["local_data"]]
+    return list(mine)
+
+
+def _planning_frame(frame):
+    """Of the checkpoint's reduce_scatter() that called, or None."""
+    while frame is not None and frame.f_code is not _DistWrapper.reduce_scatter.__code__:
+        frame = frame.f_back
+    return frame
 
 
 def received(communication: Communication, objects: Sequence[Any], sizes: Sizes | None = None) -> list[torch.Tensor]:
