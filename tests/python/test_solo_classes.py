@@ -105,7 +105,7 @@ def test_position_on_the_pipeline_matters_where_structure_changes_and_replicas_a
 
 
 @given(st.data())
-def test_what_no_axis_explains_is_found_by_the_sample_and_then_every_rank_of_the_class_runs(data):
+def test_what_no_axis_explains_is_found_by_the_sample(data):
     grid = grid_of(2, 4, 4)
     odd = data.draw(st.sets(st.integers(0, 31), min_size=1, max_size=3))
     outcome, _ = planned(grid, lambda rank: rank in odd, verify=grid.world_size)
@@ -117,6 +117,26 @@ def test_a_thousand_replicas_take_few_runs():
     outcome, ran = planned(grid, lambda rank: (rank // 512 == 0, rank // 512 == 15), verify=None)
     assert ran < 100 and len(outcome.like) == 8192 - ran
     assert outcome.verified >= 3 * 16
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        lambda tensor, replica, stage: stage == 15 and replica == 0,
+        lambda tensor, replica, stage: stage == 15 and replica > 31 and tensor > 0,
+        lambda tensor, replica, stage: stage == 7 and tensor % 2 == 1,
+    ],
+)
+def test_a_class_that_is_none_is_divided_where_it_differs(special):
+    """What some ranks do beside what their stage does, and no line through rank 0 shows."""
+    grid = grid_of(8, 64, 16)
+
+    def truth(rank):
+        tensor, replica, stage = rank % 8, rank // 8 % 64, rank // 512
+        return stage == 0, stage == 15, special(tensor, replica, stage)
+
+    outcome, ran = planned(grid, truth, verify=None)
+    assert wrong(grid, truth, outcome) == [] and outcome.split and ran < 200
 
 
 def test_a_world_without_further_groups_is_one_line():
@@ -146,6 +166,8 @@ rows = [dist.new_group(range(s * replicas, (s + 1) * replicas)) for s in range(s
 columns = [dist.new_group(range(r, world, replicas)) for r in range(replicas)]
 alone = [dist.new_group([r]) for r in range(world)]
 stage, replica = divmod(rank, replicas)
+told = torch.zeros(1, dtype=torch.int64)
+dist.all_reduce(told)
 for _ in range(2):
     x = torch.ones(8)
     if stage > 0:
@@ -154,7 +176,7 @@ for _ in range(2):
         dist.send(x, rank + replicas)
     dist.all_reduce(x, group=rows[stage])
     dist.broadcast(x, src=replica, group=columns[replica])
-    if rank == odd:
+    if rank == odd or told.item():
         dist.all_reduce(x, group=alone[rank])
 """
 
@@ -198,6 +220,15 @@ def test_classes_by_name(captured, tmp_path):
     assert ran["ranks"] == 4
     few.validate()
     assert diff(captured("--inputs", "builtin", "--classes", "none")[0], few) == (True, None)
+
+
+def test_ranks_with_rules_of_their_own_are_no_replicas(captured, tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "from prismllm import inputs\ninputs.rule('told', dtype='int64', rank=(8, 16)).peers(1)\n"
+    )
+    every, _ = captured("--inputs", "rules.py", "--classes", "none")
+    few, ran = captured("--inputs", "rules.py", "--verify", "0")
+    assert ran["ranks"] < 24 and diff(every, few) == (True, None)
 
 
 def test_a_large_job_takes_a_handful_of_runs(captured):

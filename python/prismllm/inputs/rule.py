@@ -150,6 +150,10 @@ class Rules(list[Rule]):
     classes: Callable[[int], Any] | None = None
     setups: list[Setup] = []  # noqa: RUF012 (replaced, never changed)
 
+    def told_apart(self, rank: int) -> tuple[bool, ...]:
+        """Which of the rules that are for some ranks are for this one."""
+        return tuple(_number(rank, rule.conditions["rank"]) for rule in self if "rank" in rule.conditions)
+
 
 def take_rules() -> Rules:
     """Those made since the last call, in the order in which they were made."""

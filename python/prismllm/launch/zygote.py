@@ -240,7 +240,7 @@ def main() -> None:
 
         try:
             options.rules = load(options.inputs, options.world_size)
-            zygote.solo = Solo(options, options.rules.classes)
+            zygote.solo = Solo(options, options.rules)
         except RulesError as reason:
             zygote.tell("failed", text=str(reason), exit_code=2)
             zygote.tell("end", left=[])

@@ -3,14 +3,14 @@
 Ranks that differ only in their position along an axis of the grid may do the same things (data-parallel replicas do,
 pipeline stages do not). Along each axis through rank 0 as many positions run as it takes to see where the structure
 changes: an interval whose ends and middle are equal counts as equal. Ranks with equal positions on all axes form a
-candidate class. One of each runs, and of the others a sample; where one of these is not like the first, every rank of
-the class runs."""
+candidate class. One of each runs, and of the others a sample; where one of these is not like the first, the class is
+divided again, along the lines through these two. Where no line tells why, every rank of it runs."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 
 from prismllm.solo.grid import Grid
@@ -30,14 +30,17 @@ class Outcome:
 class Plan:
     """`alike(model, rank)`: the WAYS by which one of two ranks that have run follows from the other by structure,
     groups and peers; empty where they differ. `follows(model, rank, way)`: whether a rank's groups and peers can be
-    said without running it. The caller runs what batch() gives until it gives nothing."""
+    said without running it. `named`: the user's classes; `told_apart`: ranks for which it differs are of different
+    classes. The caller runs what batch() gives until it gives nothing."""
 
     def __init__(self, grid: Grid, alike: Callable[[int, int], frozenset[str]],
                  follows: Callable[[int, int, str], bool], verify: int | None = None,
-                 named: Callable[[int], object] | None = None):  # fmt: skip
+                 named: Callable[[int], object] | None = None,
+                 told_apart: Callable[[int], object] = lambda rank: None):  # fmt: skip
         self.grid = grid
         self._alike, self._follows = alike, follows
         self.verify = verify
+        self._told_apart = told_apart
         self.done: set[int] = set()
         self.outcome = Outcome()
         self._steps = self._named(named) if named else self._found()
@@ -52,19 +55,27 @@ class Plan:
 
     def _found(self) -> Iterable[Iterable[int]]:
         yield [0]
-        grid = self.grid
-        lines = [grid.line(0, axis) for axis in range(len(grid.axes))] or [tuple(range(grid.world_size))]
-        labels = []
-        for line in lines:
-            positions: dict[int, int] = {}
-            yield from self._cut(line, 0, len(line) - 1, positions)
-            labels.append(self._merged(line, positions))
+        classes = yield from self._divided([0], range(self.grid.world_size))
+        yield from self._run(classes)
+
+    def _divided(self, through: list[int], members: Iterable[int]) -> Generator[Iterable[int], None, list[list[int]]]:
+        """The classes of these ranks, from where the structure changes on the lines `through` some of them."""
+        grid, inside = self.grid, set(members)
+        at = grid.coordinates if grid.axes else lambda rank: (rank,)
+        labels = []  # (axis, its position -> label)
+        for model in through:
+            lines = [grid.line(model, axis) for axis in range(len(grid.axes))] or [tuple(sorted(inside))]
+            for axis, whole in enumerate(lines):
+                line = tuple(rank for rank in whole if rank in inside)
+                positions: dict[int, int] = {}
+                yield from self._cut(line, 0, len(line) - 1, positions)
+                merged = self._merged(line, positions)
+                labels.append((axis, {at(line[index])[axis]: label for index, label in merged.items()}))
         classes: dict[object, list[int]] = defaultdict(list)
-        for rank in range(grid.world_size):
-            at = grid.coordinates(rank) if grid.axes else (rank,)
-            place = tuple(labels[axis].get(position, ("", position)) for axis, position in enumerate(at))
-            classes[place, grid.shape(rank)].append(rank)
-        yield from self._run(list(classes.values()))
+        for rank in sorted(inside):
+            place = tuple(label.get(at(rank)[axis], ("", at(rank)[axis])) for axis, label in labels)
+            classes[place, grid.shape(rank), self._told_apart(rank)].append(rank)
+        return list(classes.values())
 
     def _named(self, named: Callable[[int], object]) -> Iterable[Iterable[int]]:
         classes: dict[object, list[int]] = defaultdict(list)
@@ -100,10 +111,12 @@ class Plan:
         yield models
         samples = [self._sample(model, members) for model, members in zip(models, classes, strict=True)]
         yield [rank for sample in samples for rank in sample]
+        split = []
         for model, members in zip(models, classes, strict=True):
             checked = [rank for rank in members if rank in self.done and rank != model]
             self.outcome.verified += len(checked)
-            ways = frozenset(WAYS).intersection(*(self._alike(model, rank) for rank in checked))
+            alike = {rank: self._alike(model, rank) for rank in checked}
+            ways = frozenset(WAYS).intersection(*alike.values())
             if ways:
                 way = self.outcome.ways[model] = next(way for way in WAYS if way in ways)
                 others = [rank for rank in members if rank not in self.done]
@@ -111,7 +124,14 @@ class Plan:
                 self.outcome.like.update(dict.fromkeys(known, model))
                 yield set(others) - set(known)
             else:
-                self.outcome.split.append(model)
+                odd = min(alike, key=lambda rank: (len(alike[rank]), rank))
+                split.append(([model, odd], members))
+        self.outcome.split += [model for (model, _), _ in split]
+        for through, members in split:
+            parts = yield from self._divided(through, members)
+            if len(parts) > 1:
+                yield from self._run(parts)
+            else:  # no line of the grid tells why
                 yield members
 
     def _sample(self, model: int, members: list[int]) -> list[int]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from prismllm.launch.options import LaunchOptions, RunFolder
 from prismllm.solo.grid import Grid, Group
 from prismllm.solo.plan import WAYS, Plan
+
+if TYPE_CHECKING:  # it imports torch
+    from prismllm.inputs.rule import Rules
 
 
 def groups_of(folder: RunFolder, rank: int) -> list[Group]:
@@ -63,8 +66,8 @@ class Fragments:
 class Solo:
     """Gives the ranks to run, batch after batch; all of one have run when the next is asked for."""
 
-    def __init__(self, options: LaunchOptions, named: Callable[[int], object] | None):
-        self.options, self.named = options, named
+    def __init__(self, options: LaunchOptions, rules: Rules):
+        self.options, self.rules = options, rules
         self.folder = RunFolder(options.run_dir)
         self.plan: Plan | None = None
         self.begun = False
@@ -80,7 +83,8 @@ class Solo:
         if self.plan is None:
             grid = Grid(self.options.world_size, groups_of(self.folder, 0))
             fragments = Fragments(self.folder, grid)
-            self.plan = Plan(grid, fragments.alike, fragments.follows, self.options.verify, self.named)
+            self.plan = Plan(grid, fragments.alike, fragments.follows, self.options.verify,
+                             self.rules.classes, self.rules.told_apart)  # fmt: skip
             self.plan.done.add(0)
         if not (ranks := self.plan.batch()):
             with open(self.folder.classes, "w") as file:
