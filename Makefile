@@ -74,7 +74,7 @@ format: $(VENV)/.installed-test  ## format Python and C++
 .PHONY: test-cpp
 test-cpp: $(VENV)/.installed-build  ## C++ tests alone, without torch
 	@tools/catch2.sh
-	@$(CMAKE) -B build/tests -DPRISM_TORCH=OFF -DPRISM_TESTS=ON
+	@$(CMAKE) -B build/tests -DPRISM_TORCH=OFF -DPRISM_TESTS=ON -DPRISM_BENCH=ON
 	@$(RUN) cmake --build build/tests
 	@$(RUN) ctest --test-dir build/tests --output-on-failure
 

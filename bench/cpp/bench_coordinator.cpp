@@ -29,6 +29,7 @@ class Doubles : public Executor {
       }
     return {};
   }
+  DType accumulation_type(DType dtype, ReduceOp) const override { return dtype; }
 };
 
 void run_rank(const std::string& address, int rank, int ranks, int steps) {
