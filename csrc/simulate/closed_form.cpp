@@ -1,0 +1,37 @@
+// The network without sharing.
+#include <algorithm>
+#include <limits>
+
+#include "simulate/message_stages.hpp"
+
+namespace prism::simulate {
+namespace {
+
+class ClosedForm final : public StagedNetwork {
+ public:
+  using StagedNetwork::StagedNetwork;
+
+ private:
+  void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
+    Picoseconds longest = 0;
+    for (const auto id : route) {
+      const auto& link = topology().links()[id];
+      const auto bytes = static_cast<double>(message.bytes);
+      // What min(line x t, burst + rate x t) takes; a burst is there for every message.
+      const auto at_line = transfer_time(bytes, link.line_bytes_per_second);
+      const auto burst = static_cast<double>(link.burst_bytes);
+      longest = std::max({longest, at_line, transfer_time(std::max(bytes - burst, 0.0), link.bytes_per_second)});
+    }
+    arrivals_.post(later(at, longest), message);
+  }
+  Picoseconds next_arrival() const override { return arrivals_.next(); }
+  void arrive(Picoseconds at) override { arrived(at, arrivals_.pop()); }
+
+  EventQueue<Message> arrivals_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> closed_form(const Topology& topology) { return std::make_unique<ClosedForm>(topology); }
+
+}  // namespace prism::simulate

@@ -1,0 +1,182 @@
+#include "simulate/collectives.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace prism::simulate {
+
+std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector<std::int32_t> endpoints) {
+  std::uint32_t number = static_cast<std::uint32_t>(runs_.size());
+  if (free_runs_.empty()) {
+    runs_.emplace_back();
+  } else {
+    number = free_runs_.back();
+    free_runs_.pop_back();
+  }
+  auto& run = runs_[number];
+  run.left = schedule->members();
+  run.members.assign(static_cast<std::size_t>(run.left), {});
+  run.schedule = std::move(schedule);
+  run.endpoints = std::move(endpoints);
+  return number;
+}
+
+Result<void> Collectives::enter(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done) {
+  return go_on(run, member, at, done);
+}
+
+Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>& done) {
+  const auto index = static_cast<std::uint32_t>(delivery.id & ~kMark);
+  const auto message = in_flight_[index];
+  free_messages_.push_back(index);
+  auto& run = runs_[message.run];
+  auto& sender = run.members[message.from];
+  const bool sender_ends = --sender.outstanding == 0;
+  auto& receiver = run.members[message.to];
+  bool receiver_ends = false;
+  if (receiver.step == message.step)
+    receiver_ends = --receiver.outstanding == 0;
+  else
+    ++run.early[static_cast<std::uint64_t>(message.to) << 32 | static_cast<std::uint32_t>(message.step)];
+  if (sender_ends) PRISM_RETURN_IF_ERROR(go_on(message.run, message.from, delivery.at, done));
+  if (receiver_ends) PRISM_RETURN_IF_ERROR(go_on(message.run, message.to, delivery.at, done));
+  return {};
+}
+
+// Through its next steps, up to one that takes time.
+Result<void> Collectives::go_on(std::uint32_t number, int member, Picoseconds at, std::vector<Done>& done) {
+  for (;;) {
+    auto& run = runs_[number];
+    auto& state = run.members[member];
+    if (++state.step == run.schedule->steps()) {
+      done.push_back({number, member, at});
+      if (--run.left == 0) {
+        run.schedule.reset();
+        run.early.clear();
+        free_runs_.push_back(number);
+      }
+      return {};
+    }
+    PRISM_RETURN_IF_ERROR(begin_step(number, member, at));
+    if (state.outstanding > 0) return {};
+  }
+}
+
+Result<void> Collectives::begin_step(std::uint32_t number, int member, Picoseconds at) {
+  auto& run = runs_[number];
+  auto& state = run.members[member];
+  sends_.clear();
+  const int receives = run.schedule->part(member, state.step, sends_);
+  state.outstanding = static_cast<int>(sends_.size()) + receives;
+  const auto came = run.early.find(static_cast<std::uint64_t>(member) << 32 | static_cast<std::uint32_t>(state.step));
+  if (came != run.early.end()) {
+    state.outstanding -= came->second;
+    run.early.erase(came);
+  }
+  for (const auto& send : sends_) {
+    std::uint32_t index = static_cast<std::uint32_t>(in_flight_.size());
+    if (free_messages_.empty()) {
+      in_flight_.emplace_back();
+    } else {
+      index = free_messages_.back();
+      free_messages_.pop_back();
+    }
+    in_flight_[index] = {number, member, send.to, state.step};
+    ++sent_;
+    PRISM_RETURN_IF_ERROR(
+        network_.send(at, {index | kMark, run.endpoints[member], run.endpoints[send.to], send.bytes}));
+  }
+  return {};
+}
+
+namespace {
+
+bool has_bursts(const Topology& topology) {
+  for (const auto& link : topology.links())
+    if (link.has_burst()) return true;
+  return false;
+}
+
+// The first `steps` steps of another schedule, from `first` on.
+class Part final : public Schedule {
+ public:
+  Part(const Schedule& whole, int first, int steps) : whole_(whole), first_(first), steps_(steps) {}
+  int members() const override { return whole_.members(); }
+  int steps() const override { return steps_; }
+  int part(int member, int step, std::vector<Send>& sends) const override {
+    return whole_.part(member, first_ + step, sends);
+  }
+
+ private:
+  const Schedule& whole_;
+  int first_, steps_;
+};
+
+struct Ran {
+  Picoseconds last = 0;
+  bool together = true;  // all members ended at the same time
+  std::uint64_t messages = 0, events = 0;
+};
+
+Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
+  Collectives collectives(network);
+  std::vector<std::int32_t> endpoints(static_cast<std::size_t>(whole.members()));
+  for (std::size_t i = 0; i < endpoints.size(); ++i) endpoints[i] = static_cast<std::int32_t>(i);
+  const auto number = collectives.begin(std::make_unique<Part>(whole, first, steps), std::move(endpoints));
+  std::vector<Collectives::Done> done;
+  for (int member = 0; member < whole.members(); ++member)
+    PRISM_RETURN_IF_ERROR(collectives.enter(number, member, at, done));
+  Ran ran;
+  std::vector<Delivery> delivered;
+  for (auto next = network.next(); next != kNever; next = network.next()) {
+    ++ran.events;
+    delivered.clear();
+    network.advance(next, delivered);
+    for (const auto& one : delivered) PRISM_RETURN_IF_ERROR(collectives.delivered(one, done));
+  }
+  ran.messages = collectives.messages();
+  ran.last = at;
+  for (const auto& one : done) {
+    ran.together &= one.at == done.front().at;
+    ran.last = std::max(ran.last, one.at);
+  }
+  return ran;
+}
+
+}  // namespace
+
+Result<CollectiveTime> time_of_collective(const Topology& topology, Network& network,
+                                          std::unique_ptr<Schedule> schedule) {
+  if (schedule->members() > topology.endpoints())
+    return Error{ErrorCode::kInvalidInput, "a collective of " + std::to_string(schedule->members()) +
+                                               " members on a network of " + std::to_string(topology.endpoints()) +
+                                               "; accepted: not more members than endpoints"};
+  CollectiveTime total;
+  Picoseconds clock = 0;  // the network's; its idle time in between does not count
+  const auto simulate = [&](int step, int steps) -> Result<Ran> {
+    PRISM_ASSIGN_OR_RETURN(auto ran, run(network, *schedule, step, steps, clock));
+    total.events += ran.events;
+    ran.last -= std::exchange(clock, ran.last);  // how long it took
+    return ran;
+  };
+  const bool repeats = !has_bursts(topology);
+  for (int step = 0; step < schedule->steps();) {
+    int steps = repeats ? schedule->alike(step) : 1, times = steps;
+    Ran ran{0, false};
+    if (steps > 1) {
+      PRISM_ASSIGN_OR_RETURN(ran, simulate(step, 1));
+    }
+    if (!ran.together) {  // then no step waits for the slowest of the one before
+      steps = schedule->steps() - step;
+      times = 1;
+      PRISM_ASSIGN_OR_RETURN(ran, simulate(step, steps));
+    }
+    total.time += ran.last * times;
+    total.messages += ran.messages * static_cast<std::uint64_t>(times);
+    step += steps;
+  }
+  return total;
+}
+
+}  // namespace prism::simulate

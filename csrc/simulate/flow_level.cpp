@@ -1,0 +1,122 @@
+// The network whose links are shared max-min fairly.
+#include <algorithm>
+#include <utility>
+
+#include "simulate/finish_heap.hpp"
+#include "simulate/max_min.hpp"
+#include "simulate/message_stages.hpp"
+
+namespace prism::simulate {
+namespace {
+
+std::vector<double> rates_of(const Topology& topology) {
+  std::vector<double> rates;
+  for (const auto& link : topology.links())
+    rates.push_back(link.has_burst() ? link.line_bytes_per_second : link.bytes_per_second);
+  return rates;
+}
+
+class FlowLevel final : public StagedNetwork {
+ public:
+  explicit FlowLevel(const Topology& topology) : StagedNetwork(topology), shares_(rates_of(topology)) {
+    const auto& links = topology.links();
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      if (!links[i].has_burst()) continue;
+      buckets_.resize(links.size());
+      buckets_[i].tokens = static_cast<double>(links[i].burst_bytes);
+    }
+  }
+
+ private:
+  struct Flow {
+    Message message;
+    double left = 0;  // bytes at `since`
+    Picoseconds since = 0;
+  };
+  // Of a link with a burst: filled at the sustained rate, emptied by what passes.
+  struct Bucket {
+    double tokens = 0;  // at `since`
+    double used = 0;    // bytes per second that pass
+    Picoseconds since = 0;
+    std::uint64_t version = 0;  // of the event that says when it is empty
+  };
+  struct Empty {
+    LinkId link;
+    std::uint64_t version;
+  };
+
+  void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
+    const auto slot = shares_.add(route);
+    if (slot >= flows_.size()) flows_.resize(slot + 1);
+    flows_[slot] = {message, static_cast<double>(message.bytes), at};
+    changed_ = true;
+  }
+  Picoseconds next_arrival() const override { return std::min(ends_.next(), emptied_.next()); }
+  void arrive(Picoseconds at) override;
+  void settle(Picoseconds at) override;
+  void refill(LinkId link, Picoseconds at);
+
+  MaxMin shares_;
+  std::vector<Flow> flows_;  // by slot
+  FinishHeap ends_;
+  std::vector<Bucket> buckets_;  // by link; empty where no link has a burst
+  EventQueue<Empty> emptied_;
+  bool changed_ = false;
+};
+
+double seconds(Picoseconds time) { return static_cast<double>(time) / kPicosecondsPerSecond; }
+
+void FlowLevel::arrive(Picoseconds at) {
+  if (ends_.next() <= at) {
+    const auto slot = ends_.top();
+    ends_.remove(slot);
+    shares_.remove(slot);
+    changed_ = true;
+    return arrived(at, flows_[slot].message);
+  }
+  const auto [link, version] = emptied_.pop();
+  auto& bucket = buckets_[link];
+  if (version != bucket.version) return;
+  bucket.tokens = 0;
+  bucket.since = at;
+  shares_.set_capacity(link, topology().links()[link].bytes_per_second);
+  changed_ = true;
+}
+
+void FlowLevel::settle(Picoseconds at) {
+  while (std::exchange(changed_, false)) {
+    for (const auto& [slot, before] : shares_.solve()) {
+      auto& flow = flows_[slot];
+      flow.left = std::max(flow.left - before * seconds(at - flow.since), 0.0);
+      flow.since = at;
+      ends_.put(slot, later(at, transfer_time(flow.left, shares_.rate(slot))));
+    }
+    if (buckets_.empty()) return;
+    for (const auto link : shares_.touched())
+      if (topology().links()[link].has_burst()) refill(link, at);
+  }
+}
+
+// The use of a link has changed: counts what has passed, and says when its burst will be over.
+void FlowLevel::refill(LinkId id, Picoseconds at) {
+  const auto& link = topology().links()[id];
+  auto& bucket = buckets_[id];
+  bucket.tokens += (link.bytes_per_second - bucket.used) * seconds(at - bucket.since);
+  bucket.tokens = std::clamp(bucket.tokens, 0.0, static_cast<double>(link.burst_bytes));
+  bucket.since = at;
+  bucket.used = shares_.used(id);
+  ++bucket.version;
+  const double emptied_by = bucket.used - link.bytes_per_second;
+  if (shares_.capacity(id) == link.bytes_per_second) {
+    if (emptied_by >= -1e-9 * link.bytes_per_second) return;  // still as much as it sustains
+    shares_.set_capacity(id, link.line_bytes_per_second);
+    changed_ = true;
+  }
+  if (emptied_by > 0) emptied_.post(later(at, transfer_time(bucket.tokens, emptied_by)), {id, bucket.version});
+}
+
+}  // namespace
+
+std::unique_ptr<Network> flow_level(const Topology& topology) { return std::make_unique<FlowLevel>(topology); }
+
+}  // namespace prism::simulate

@@ -1,0 +1,45 @@
+// The seam between those who send messages (collectives, graphs) and how a network carries them. Driven from outside:
+// time goes on only by advance(). One thread.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/result.hpp"
+#include "simulate/picoseconds.hpp"
+#include "simulate/topology.hpp"
+
+namespace prism::simulate {
+
+struct Message {
+  std::uint64_t id = 0;  // the sender's; breaks ties: earlier numbers are delivered first
+  std::int32_t from = 0, to = 0;  // endpoints
+  std::int64_t bytes = 0;
+};
+
+struct Delivery {
+  Picoseconds at = 0;
+  std::uint64_t id = 0;
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  // Ready to leave at `at`, which is not before the time to which the network has advanced. kInvalidInput: an endpoint
+  // that does not exist or cannot be reached, a negative size.
+  virtual Result<void> send(Picoseconds at, const Message& message) = 0;
+  // The earliest time at which anything happens that is known now; kNever.
+  virtual Picoseconds next() const = 0;
+  // Lets time go on to `until`; appends what has been delivered, by (time, id). Called with next() or an earlier time,
+  // so that what a delivery sets off can be sent before time goes on.
+  virtual void advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
+};
+
+// Latency and size over the narrowest link, whatever else is under way. Host time as in flow_level().
+std::unique_ptr<Network> closed_form(const Topology& topology);
+// Messages share links max-min fairly, after their latency has passed (SimGrid's CM02). A message takes its time on the
+// processors of its sender's host, one after the other, then the latency of its links and its bytes over them at once,
+// then its time on those of the receiver's host.
+std::unique_ptr<Network> flow_level(const Topology& topology);
+
+}  // namespace prism::simulate

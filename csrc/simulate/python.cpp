@@ -1,0 +1,124 @@
+// prismllm._simulate: networks and collectives on them; prismllm/simulate is what people call.
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+
+#include "python_errors.hpp"
+#include "simulate/collectives.hpp"
+
+namespace py = pybind11;
+
+namespace prism::simulate {
+namespace {
+
+template <typename T>
+using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+
+template <typename T>
+std::vector<T> vector_of(const Array<T>& array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+std::unique_ptr<Network> network_named(const std::string& kind, const Topology& topology) {
+  if (kind == "closed") return closed_form(topology);
+  if (kind == "flow") return flow_level(topology);
+  throw py::value_error("network '" + kind + "'; accepted: closed, flow");
+}
+
+Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, const Array<std::int32_t>& to,
+                     const Array<double>& rate, const Array<std::int64_t>& latency, const Array<double>& line,
+                     const Array<std::int64_t>& burst, const Array<std::int32_t>& endpoint,
+                     const Array<std::int32_t>& host, const Array<std::int64_t>& host_message,
+                     const std::string& spread) {
+  TopologySpec spec;
+  const auto links = from.size();
+  for (const auto size : {to.size(), rate.size(), latency.size(), line.size(), burst.size()})
+    if (size != links) throw py::value_error("columns of links of different lengths");
+  if (spread != "destination" && spread != "hash")
+    throw py::value_error("spread '" + spread + "'; accepted: destination, hash");
+  spec.vertices = vertices;
+  spec.links.reserve(static_cast<std::size_t>(links));
+  for (py::ssize_t i = 0; i < links; ++i)
+    spec.links.push_back({from.data()[i], to.data()[i], rate.data()[i], latency.data()[i], line.data()[i],
+                          burst.data()[i]});
+  spec.endpoint = vector_of(endpoint);
+  spec.host = vector_of(host);
+  spec.host_message = vector_of(host_message);
+  spec.spread = spread == "hash" ? Spread::kHash : Spread::kDestination;
+  return value_or_throw(Topology::make(std::move(spec)));
+}
+
+// When each message arrives.
+Result<std::vector<std::int64_t>> arrivals(const Topology& topology, Network& network,
+                                           const std::vector<std::int64_t>& at, const std::vector<std::int32_t>& from,
+                                           const std::vector<std::int32_t>& to,
+                                           const std::vector<std::int64_t>& bytes) {
+  static_cast<void>(topology);
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    if (at[i] < 0) return Error{ErrorCode::kInvalidInput, "a message at " + std::to_string(at[i]) + " ps; accepted: 0 or later"};
+    PRISM_RETURN_IF_ERROR(network.send(at[i], {i, from[i], to[i], bytes[i]}));
+  }
+  std::vector<std::int64_t> arrived(at.size(), 0);
+  std::vector<Delivery> delivered;
+  for (auto next = network.next(); next != kNever; next = network.next()) {
+    delivered.clear();
+    network.advance(next, delivered);
+    for (const auto& one : delivered) arrived[one.id] = one.at;
+  }
+  return arrived;
+}
+
+py::array_t<std::int64_t> messages(const Topology& topology, const std::string& kind, const Array<std::int64_t>& at,
+                                   const Array<std::int32_t>& from, const Array<std::int32_t>& to,
+                                   const Array<std::int64_t>& bytes) {
+  for (const auto size : {from.size(), to.size(), bytes.size()})
+    if (size != at.size()) throw py::value_error("columns of messages of different lengths");
+  const auto network = network_named(kind, topology);
+  const auto when = vector_of(at), sizes = vector_of(bytes);
+  const auto sources = vector_of(from), destinations = vector_of(to);
+  const auto arrived = value_or_throw(
+      without_gil([&] { return arrivals(topology, *network, when, sources, destinations, sizes); }));
+  return py::array_t<std::int64_t>(static_cast<py::ssize_t>(arrived.size()), arrived.data());
+}
+
+CollectiveTime collective(const Topology& topology, const std::string& kind, const std::string& op, int members,
+                          std::int64_t bytes, int root, int per_node, const std::string& algorithm) {
+  const auto known = op_from_name(op);
+  if (!known) throw py::value_error("operation '" + op + "' is not known");
+  const auto network = network_named(kind, topology);
+  return value_or_throw(without_gil([&]() -> Result<CollectiveTime> {
+    PRISM_ASSIGN_OR_RETURN(auto schedule, make_schedule({*known, members, bytes, root, per_node}, algorithm));
+    return time_of_collective(topology, *network, std::move(schedule));
+  }));
+}
+
+}  // namespace
+}  // namespace prism::simulate
+
+PYBIND11_MODULE(_simulate, m) {
+  using namespace prism;
+  using namespace prism::simulate;
+  py::class_<Topology>(m, "Topology")
+      .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
+           py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
+           py::arg("endpoint"), py::arg("host"), py::arg("host_message_ps"), py::arg("spread"))
+      .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
+                  py::arg("latency_ps"))
+      .def_property_readonly("endpoints", &Topology::endpoints)
+      .def(
+          "route",
+          [](const Topology& self, int from, int to) {
+            const auto route = value_or_throw(self.route(from, to));
+            return std::vector<std::int32_t>(route.begin(), route.end());
+          },
+          py::arg("source"), py::arg("destination"), "The links on the way, in order.");
+  m.def("messages", &messages, py::arg("topology"), py::arg("network"), py::arg("at_ps"), py::arg("source"),
+        py::arg("destination"), py::arg("bytes"), "When each message arrives, in picoseconds.");
+  py::class_<CollectiveTime>(m, "CollectiveTime")
+      .def_readonly("time_ps", &CollectiveTime::time)
+      .def_readonly("messages", &CollectiveTime::messages)
+      .def_readonly("events", &CollectiveTime::events);
+  m.def("collective", &collective, py::arg("topology"), py::arg("network"), py::arg("op"), py::arg("members"),
+        py::arg("bytes"), py::arg("root") = 0, py::arg("per_node") = 1, py::arg("algorithm") = "");
+}

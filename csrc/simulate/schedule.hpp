@@ -1,0 +1,60 @@
+// How an algorithm cuts a collective into messages. Nothing is laid out in advance: each member's part in each step is
+// computed when the member gets there, so that 65,536 members cost no more than what is under way.
+//
+// A member goes to its next step when everything that it sends and receives in this one has arrived.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/result.hpp"
+#include "core/vocabulary.hpp"
+
+namespace prism::simulate {
+
+struct Send {
+  std::int32_t to = 0;  // group rank
+  std::int64_t bytes = 0;
+};
+
+class Schedule {
+ public:
+  virtual ~Schedule() = default;
+  virtual int members() const = 0;
+  virtual int steps() const = 0;
+  // What `member` sends in `step`, appended; how many messages it receives.
+  virtual int part(int member, int step, std::vector<Send>& sends) const = 0;
+  // How many steps, from this one on, have the same messages.
+  virtual int alike(int step) const {
+    static_cast<void>(step);
+    return 1;
+  }
+};
+
+struct CollectiveShape {
+  Op op = Op::kNone;
+  int members = 1;
+  // The tensor of all_reduce, broadcast, reduce; all that an all_gather or gather brings together, a reduce_scatter or
+  // scatter spreads; what one member of an all_to_all sends to all. A part of it is rounded up to whole bytes.
+  std::int64_t bytes = 0;
+  int root = 0;        // group rank
+  int per_node = 1;    // hierarchical: consecutive members that share a node
+};
+
+// "ring", "tree", "halving_doubling", "direct", "pairwise", "hierarchical"; empty: what an op usually runs by.
+//   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours
+//   tree                all_reduce: two binary trees, each of half the tensor, in pieces (NCCL's double binary tree);
+//                       broadcast, reduce, gather, scatter: binomial
+//   halving_doubling    all_reduce, reduce_scatter, all_gather: log2 N steps; other sizes than powers of two: the members
+//                       that are too many hand over to a neighbour
+//   direct              all but barrier: one step, everybody to everybody, or the root to and from everybody
+//   pairwise            all_to_all: N - 1 steps, each with one partner
+//   dissemination       barrier: log2 N steps
+//   hierarchical        all_reduce: within the node, between the nodes, within the node; rings
+// kInvalidInput: an algorithm that does not exist or not for this op, sizes that do not fit.
+Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& shape, std::string_view algorithm);
+std::string default_algorithm(Op op);
+
+}  // namespace prism::simulate

@@ -1,0 +1,63 @@
+// Vertices and directed links, and the way from one endpoint to another. Endpoints are where messages begin and end (a
+// rank's device); no way leads through one of another rank.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/result.hpp"
+#include "simulate/picoseconds.hpp"
+
+namespace prism::simulate {
+
+using LinkId = std::int32_t;
+
+// What passes in t: min(line x t, burst + rate x t). Without a burst the line's rate is the sustained one.
+struct Link {
+  std::int32_t from = 0, to = 0;  // vertices
+  double bytes_per_second = 0;    // sustained
+  Picoseconds latency = 0;
+  double line_bytes_per_second = 0;
+  std::int64_t burst_bytes = 0;
+  bool has_burst() const { return burst_bytes > 0 && line_bytes_per_second > bytes_per_second; }
+};
+
+// Which of several shortest ways: by the destination's number (D-mod-k, as fat trees are wired for), or by a hash of
+// both ends (ECMP).
+enum class Spread { kDestination, kHash };
+
+struct TopologySpec {
+  std::int32_t vertices = 0;
+  std::vector<Link> links;
+  std::vector<std::int32_t> endpoint;     // [endpoints] vertex
+  std::vector<std::int32_t> host;         // [endpoints] whose processors its messages take; empty: none
+  std::vector<Picoseconds> host_message;  // [hosts] time of a message on the sender's and on the receiver's
+  Spread spread = Spread::kDestination;
+};
+
+class Topology {
+ public:
+  // kInvalidInput: an index out of range, a rate that is not positive, a latency or burst below zero.
+  static Result<Topology> make(TopologySpec spec);
+  // N endpoints on one switch that does not block: a link up and a link down each, with half of the latency.
+  static Topology one_switch(int endpoints, double bytes_per_second, Picoseconds latency);
+
+  Topology(Topology&&) noexcept;
+  Topology& operator=(Topology&&) noexcept;
+  ~Topology();
+
+  int endpoints() const;
+  const std::vector<Link>& links() const;
+  const TopologySpec& spec() const;
+  // The links from `from` to `to`, none where they are one vertex; fewest hops. Kept: the same span the next time.
+  // kInvalidInput where no way leads there. Not from several threads at once.
+  Result<std::span<const LinkId>> route(int from, int to) const;
+
+ private:
+  struct Impl;
+  explicit Topology(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace prism::simulate

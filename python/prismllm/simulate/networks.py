@@ -1,0 +1,34 @@
+"""Networks for the simulator: from a cluster file, or of one switch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prismllm import _simulate
+
+if TYPE_CHECKING:
+    from prismllm.cluster import Cluster
+
+# closed: latency and size over the narrowest link, nothing shared. flow: links are shared max-min fairly.
+NETWORKS = ("closed", "flow")
+_PICOSECONDS = 10**12
+
+
+def one_switch(endpoints: int, bandwidth: float, latency_s: float) -> _simulate.Topology:
+    """Every endpoint has a link of `bandwidth` bytes per second each way to one switch that does not block; a message
+    takes `latency_s` through it. ValueError for what cannot be."""
+    for what, value, low, high in (("bandwidth", bandwidth, 1e-3, 1e18), ("latency", latency_s, 0, 1e6)):
+        if not low <= value <= high:
+            raise ValueError(f"{what} {value:g}; accepted: {low:g} to {high:g}")
+    if not 1 <= endpoints <= 1 << 24:
+        raise ValueError(f"{endpoints} endpoints; accepted: 1 to {1 << 24}")
+    return _simulate.Topology.one_switch(endpoints, float(bandwidth), round(latency_s * _PICOSECONDS))
+
+
+def topology_of(cluster: Cluster, spread: str = "destination") -> _simulate.Topology:
+    """The network of a cluster. `spread`: which of several shortest ways a message takes: by its destination's number,
+    or by a hash of both ends (ECMP)."""
+    graph = cluster.graph()
+    columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
+               "burst_bytes", "endpoint", "host", "host_message_ps")  # fmt: skip
+    return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, spread=spread)

@@ -1,0 +1,133 @@
+// Algorithms do what their collective is for: followed by who knows of whose part.
+#include "simulate/schedule.hpp"
+
+#include <map>
+#include <set>
+
+#include "catch2.hpp"
+
+using namespace prism;
+using namespace prism::simulate;
+
+namespace {
+
+struct Case {
+  Op op;
+  const char* algorithm;
+};
+const std::vector<Case> kCases = {
+    {Op::kAllReduce, "ring"}, {Op::kAllReduce, "tree"}, {Op::kAllReduce, "halving_doubling"}, {Op::kAllReduce, "direct"},
+    {Op::kAllReduce, "hierarchical"}, {Op::kAllGather, "ring"}, {Op::kAllGather, "direct"},
+    {Op::kAllGather, "halving_doubling"}, {Op::kReduceScatter, "ring"}, {Op::kReduceScatter, "direct"},
+    {Op::kReduceScatter, "halving_doubling"}, {Op::kAllToAll, "direct"}, {Op::kAllToAll, "pairwise"},
+    {Op::kBroadcast, "tree"}, {Op::kBroadcast, "direct"}, {Op::kReduce, "tree"}, {Op::kReduce, "direct"},
+    {Op::kGather, "tree"}, {Op::kGather, "direct"}, {Op::kScatter, "tree"}, {Op::kScatter, "direct"},
+    {Op::kBarrier, "dissemination"}};
+
+std::unique_ptr<Schedule> made(Op op, const char* algorithm, int members, std::int64_t bytes = 1 << 20, int root = 0) {
+  return make_schedule({op, members, bytes, root, members % 4 == 0 ? 4 : 1}, algorithm).value();
+}
+
+}  // namespace
+
+TEST_CASE("what is sent in a step is received in it") {
+  for (const auto& [op, algorithm] : kCases)
+    for (int members = 1; members <= 20; ++members) {
+      INFO(name(op) << " by " << algorithm << " of " << members);
+      const auto schedule = made(op, algorithm, members, 1 << 20, members / 3);
+      for (int step = 0; step < schedule->steps(); ++step) {
+        std::vector<int> to(members, 0), receives(members, 0);
+        for (int member = 0; member < members; ++member) {
+          std::vector<Send> sends;
+          receives[member] = schedule->part(member, step, sends);
+          for (const auto& send : sends) {
+            REQUIRE((send.to >= 0 && send.to < members && send.to != member && send.bytes > 0));
+            ++to[send.to];
+          }
+        }
+        REQUIRE(to == receives);
+      }
+      if (members == 1) CHECK(schedule->steps() == 0);
+    }
+}
+
+TEST_CASE("in the end everybody knows whose part it needs") {
+  for (const auto& [op, algorithm] : kCases)
+    for (int members = 2; members <= 20; ++members) {
+      const int root = members / 3;
+      INFO(name(op) << " by " << algorithm << " of " << members);
+      const auto schedule = made(op, algorithm, members, 1 << 20, root);
+      std::vector<std::set<int>> knows(members);
+      for (int member = 0; member < members; ++member) knows[member].insert(member);
+      for (int step = 0; step < schedule->steps(); ++step) {
+        const auto before = knows;
+        for (int member = 0; member < members; ++member) {
+          std::vector<Send> sends;
+          static_cast<void>(schedule->part(member, step, sends));
+          for (const auto& send : sends) knows[send.to].insert(before[member].begin(), before[member].end());
+        }
+      }
+      const bool from_root = op == Op::kBroadcast || op == Op::kScatter;
+      const bool to_root = op == Op::kReduce || op == Op::kGather;
+      for (int member = 0; member < members; ++member) {
+        if (from_root)
+          REQUIRE(knows[member].count(root) == 1);
+        else if (!to_root || member == root)
+          REQUIRE(static_cast<int>(knows[member].size()) == members);
+      }
+    }
+}
+
+TEST_CASE("each member sends what the algorithm is known for") {
+  const auto sent_by = [](const Schedule& schedule, int member) {
+    std::int64_t total = 0;
+    for (int step = 0; step < schedule.steps(); ++step) {
+      std::vector<Send> sends;
+      static_cast<void>(schedule.part(member, step, sends));
+      for (const auto& send : sends) total += send.bytes;
+    }
+    return total;
+  };
+  const std::int64_t bytes = 16 << 20;
+  for (const int member : {0, 7, 15}) {
+    // 2 (N - 1) / N of the tensor for all-reduce; half of that for its halves; log2 16 = 4 steps of halving.
+    CHECK(sent_by(*made(Op::kAllReduce, "ring", 16, bytes), member) == 30 * (bytes / 16));
+    CHECK(sent_by(*made(Op::kAllReduce, "halving_doubling", 16, bytes), member) == 30 * (bytes / 16));
+    CHECK(sent_by(*made(Op::kReduceScatter, "halving_doubling", 16, bytes), member) == 15 * (bytes / 16));
+    CHECK(sent_by(*made(Op::kAllGather, "ring", 16, bytes), member) == 15 * (bytes / 16));
+    CHECK(sent_by(*made(Op::kAllToAll, "pairwise", 16, bytes), member) == 15 * (bytes / 16));
+    // Within nodes of 4 each way 3/4, between 4 nodes 2 * 3/4 of a quarter.
+    CHECK(sent_by(*made(Op::kAllReduce, "hierarchical", 16, bytes), member) == 2 * 3 * (bytes / 4) + 6 * (bytes / 16));
+  }
+  CHECK(made(Op::kAllReduce, "halving_doubling", 16)->steps() == 8);
+  CHECK(made(Op::kBroadcast, "tree", 16)->steps() == 4);
+  // The root of a binomial scatter sends N - 1 parts, in a broadcast the whole tensor log2 N times.
+  CHECK(sent_by(*made(Op::kScatter, "tree", 16, bytes, 3), 3) == 15 * (bytes / 16));
+  CHECK(sent_by(*made(Op::kBroadcast, "tree", 16, bytes, 3), 3) == 4 * bytes);
+}
+
+TEST_CASE("no member of two trees works in both for long: each sends its tensor about twice") {
+  for (const int members : {2, 3, 7, 8, 16, 33, 64}) {
+    const std::int64_t bytes = 32 << 20;
+    const auto schedule = made(Op::kAllReduce, "tree", members, bytes);
+    std::int64_t total = 0;
+    for (int member = 0; member < members; ++member)
+      for (int step = 0; step < schedule->steps(); ++step) {
+        std::vector<Send> sends;
+        static_cast<void>(schedule->part(member, step, sends));
+        for (const auto& send : sends) total += send.bytes;
+      }
+    CHECK(total == 2 * (members - 1) * bytes);  // each edge of two trees, half the tensor, both ways
+  }
+}
+
+TEST_CASE("an algorithm that there is not is answered with those that there are") {
+  CHECK(make_schedule({Op::kAllReduce, 4, 8}, "pairwise").error().message ==
+        "no algorithm 'pairwise' for all_reduce; accepted: ring, tree, halving_doubling, direct, hierarchical");
+  CHECK(make_schedule({Op::kSend, 4, 8}, "").error().message == "send is no collective");
+  CHECK(make_schedule({Op::kAllReduce, 0, 8}, "").error().message == "a collective of 0 members; accepted: 1 or more");
+  CHECK(make_schedule({Op::kAllReduce, 4, -1}, "").error().message == "-1 bytes; accepted: 0 to 2^60");
+  CHECK(make_schedule({Op::kBroadcast, 4, 8, 4}, "").error().message == "root 4; accepted: 0 to 3");
+  CHECK(make_schedule({Op::kAllReduce, 6, 8, 0, 4}, "hierarchical").error().message ==
+        "6 members with 4 a node; accepted: a whole number of nodes");
+}
