@@ -31,8 +31,9 @@ py::dict columns(const py::object& self) {
 }
 
 // (dtype, bytes as uint8).
-py::tuple tensor(const RecordedData& self, std::uint32_t number) {
+py::tuple tensor(const RecordedData& self, std::uint32_t number, bool check) {
   if (number >= self.columns().tensor_bytes.size()) throw py::index_error("no such tensor");
+  if (check) value_or_throw(without_gil([&] { return self.verify(number); }));
   const auto read = value_or_throw(without_gil([&] { return self.tensor(number); }));
   using Held = std::shared_ptr<const MappedFile>;
   const py::capsule owner(new Held(read.file), [](void* held) { delete static_cast<Held*>(held); });
@@ -54,7 +55,7 @@ PYBIND11_MODULE(_data, m) {
       .def("find_collective", &RecordedData::find_collective, py::arg("group"), py::arg("seq"))
       .def("find_message", &RecordedData::find_message, py::arg("group"), py::arg("source"), py::arg("destination"),
            py::arg("tag"), py::arg("seq"))
-      .def("tensor", &tensor, py::arg("number"))
+      .def("tensor", &tensor, py::arg("number"), py::arg("check") = false)
       .def("verify", [](const RecordedData& d) { value_or_throw(without_gil([&] { return d.verify(); })); });
   m.def(
       "open",

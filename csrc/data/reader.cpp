@@ -120,15 +120,17 @@ Result<RecordedData::Tensor> RecordedData::tensor(std::uint32_t number) const {
 }
 
 Result<void> RecordedData::verify() const {
-  const auto& c = index_.columns;
-  for (std::uint32_t i = 0; i < c.tensor_bytes.size(); ++i) {
-    PRISM_ASSIGN_OR_RETURN(const auto read, tensor(i));
-    const ContentHash found = content_hash(read.bytes), expected{c.tensor_low[i], c.tensor_high[i]};
-    if (found != expected)
-      return Error{ErrorCode::kCorruptFile, fmt::format("{}: the content of tensor '{}' has the hash {}", folder_,
-                                                        tensor_name(read.dtype, expected), to_hex(found))};
-  }
+  for (std::uint32_t i = 0; i < index_.columns.tensor_bytes.size(); ++i) PRISM_RETURN_IF_ERROR(verify(i));
   return {};
+}
+
+Result<void> RecordedData::verify(std::uint32_t number) const {
+  const auto& c = index_.columns;
+  PRISM_ASSIGN_OR_RETURN(const auto read, tensor(number));
+  const ContentHash found = content_hash(read.bytes), expected{c.tensor_low[number], c.tensor_high[number]};
+  if (found == expected) return {};
+  return Error{ErrorCode::kCorruptFile, fmt::format("{}: the content of tensor '{}' has the hash {}", folder_,
+                                                    tensor_name(read.dtype, expected), to_hex(found))};
 }
 
 }  // namespace prism

@@ -40,6 +40,7 @@ class RecordedData {
   Result<Tensor> tensor(std::uint32_t tensor) const;
   // Reads everything once: every tensor has the content that its hash says.
   Result<void> verify() const;
+  Result<void> verify(std::uint32_t tensor) const;
 
  private:
   struct Shards;

@@ -68,7 +68,7 @@ class GraphBuilder {
   // The number of a group, new or known.
   Result<std::uint32_t> add_group(const RankRecord::Group& group);
   // A rank that did what `like`, added before, did: in these groups (numbers) and with these peers, slot by slot. It
-  // has no times and no memory of its own.
+  // has no times and no memory of its own: see ExecutionGraph::timing().
   Result<void> add_alike(std::int32_t rank, std::int32_t like, std::vector<std::uint32_t> groups,
                          std::vector<std::int32_t> peers);
   Result<ExecutionGraph> finish();

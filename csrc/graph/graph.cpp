@@ -32,8 +32,12 @@ Result<std::shared_ptr<const ExecutionGraph::Impl>> ExecutionGraph::Impl::create
 #undef PRISM_CUT
   }
   impl->first_rank.assign(classes, -1);
-  for (int rank = impl->header.world_size - 1; rank >= 0; --rank)
-    if (columns.rank_class[rank] >= 0) impl->first_rank[columns.rank_class[rank]] = rank;
+  impl->first_timed.assign(classes, -1);
+  for (int rank = impl->header.world_size - 1; rank >= 0; --rank) {
+    if (columns.rank_class[rank] < 0) continue;
+    impl->first_rank[columns.rank_class[rank]] = rank;
+    if (impl->has_own_times(rank)) impl->first_timed[columns.rank_class[rank]] = rank;
+  }
   impl->class_state_ = std::make_unique<std::atomic<std::uint8_t>[]>(classes);
   impl->rank_state_ = std::make_unique<std::atomic<std::uint8_t>[]>(impl->header.world_size);
   return std::shared_ptr<const Impl>(std::move(impl));
@@ -67,12 +71,19 @@ void ExecutionGraph::Impl::trust_all() const {
   for (int rank = 0; rank < header.world_size; ++rank) rank_state_[rank] = kGood;
 }
 
+int ExecutionGraph::Impl::measured(int rank) const {
+  const auto cls = columns.rank_class[rank];
+  return cls < 0 || has_own_times(rank) || first_timed[cls] < 0 ? rank : first_timed[cls];
+}
+
 TimingView ExecutionGraph::Impl::timing(int rank) const {
+  rank = measured(rank);
   return {cut(columns.start_ns, columns.rank_timing_offset, rank),
           cut(columns.duration_ns, columns.rank_timing_offset, rank)};
 }
 
 MemoryView ExecutionGraph::Impl::memory(int rank) const {
+  rank = measured(rank);
   return {cut(columns.memory_node, columns.rank_memory_offset, rank),
           cut(columns.memory_bytes, columns.rank_memory_offset, rank),
           cut(columns.memory_peak, columns.rank_memory_offset, rank)};
@@ -105,6 +116,7 @@ int ExecutionGraph::rank_of_peer_slot(int rank, std::uint32_t slot) const { retu
 TimingView ExecutionGraph::timing(int rank) const {
   return impl_->check_rank(rank) ? impl_->timing(rank) : TimingView();
 }
+bool ExecutionGraph::has_own_times(int rank) const { return impl_->has_own_times(rank); }
 MemoryView ExecutionGraph::memory(int rank) const {
   return impl_->check_rank(rank) ? impl_->memory(rank) : MemoryView();
 }

@@ -109,7 +109,10 @@ class ExecutionGraph {
   const ClassView& class_view(int cls) const;
   std::uint32_t group_of_slot(int rank, std::uint32_t slot) const;
   int rank_of_peer_slot(int rank, std::uint32_t slot) const;
-  TimingView timing(int rank) const;  // of zero length where the trace has none
+  // Of zero length where the trace has none. A rank of a class that did not run itself has the times and the memory of
+  // the first one that did.
+  TimingView timing(int rank) const;
+  bool has_own_times(int rank) const;
   MemoryView memory(int rank) const;
   // The rank's slots as a whole: slot -> group, slot -> global rank.
   std::span<const std::uint32_t> group_slots(int rank) const;

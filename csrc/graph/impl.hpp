@@ -14,7 +14,8 @@ struct ExecutionGraph::Impl {
   std::shared_ptr<const void> storage;  // what the columns look into
   Where where;
   std::vector<ClassView> classes;
-  std::vector<int> first_rank;  // [classes] lowest rank of each class: gives group sizes of its slots
+  std::vector<int> first_rank;   // [classes] lowest rank of each class: gives group sizes of its slots
+  std::vector<int> first_timed;  // [classes] lowest rank that has times, or -1
 
   // Checks the tables, cuts the columns into classes.
   static Result<std::shared_ptr<const Impl>> create(GraphHeader header, ColumnSet<View> columns,
@@ -24,6 +25,9 @@ struct ExecutionGraph::Impl {
   Result<void> check_rank(int rank) const;
   // From a builder, which checks what it adds.
   void trust_all() const;
+  bool has_own_times(int rank) const { return columns.rank_timing_offset[rank + 1] > columns.rank_timing_offset[rank]; }
+  // The rank whose times and memory stand for this one's.
+  int measured(int rank) const;
   TimingView timing(int rank) const;
   MemoryView memory(int rank) const;
   template <typename T>

@@ -31,12 +31,14 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
                  fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0",
                              options.links.bytes_per_second, options.links.latency_ns)};
   bool recorded = false;
+  int alike = 0;
   for (int rank = 0; rank < graph.world_size(); ++rank) {
     if (graph.class_of(rank) < 0) continue;
     PRISM_RETURN_IF_ERROR(graph.check_rank(rank));
     recorded = true;
     if (graph.timing(rank).start_ns.size() != graph.class_view(graph.class_of(rank)).node_kind.size())
       return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
+    alike += !graph.has_own_times(rank) && !graph.timing(rank).start_ns.empty();
   }
   if (!recorded) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
@@ -48,6 +50,9 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   PRISM_RETURN_IF_ERROR(execution.run());
   ReplayReport report = engine::make_report(job, std::move(execution));
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());
+  if (alike > 0)
+    report.notes.push_back(
+        fmt::format("{} ranks did not run: they have the times and the memory of one that is like them", alike));
   if (job.model.name != graph.progress_model())
     report.notes.push_back(
         fmt::format("unknown progress model '{}': everything starts with its last member", graph.progress_model()));

@@ -81,11 +81,6 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def failure() -> str | None:
-    """What the program must not hide by catching it."""
-    return answering.failure or None if answering else None
-
-
 def start_rank(program: list[str] | None = None, rules: list | None = None) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 

@@ -150,14 +150,108 @@ if dist.get_rank() < 2:
     assert listed == {
         ("second", "all_reduce", "default_pg"): 4,
         ("default", "all_reduce", "default_pg"): 8,
-        ("default", "broadcast", "first two"): 2,
+        ("default", "broadcast", "first two"): 1,
     }
     kept = trace.metadata["inputs"]
-    assert kept["answered"] == {"default": 10, "second": 4}
-    assert kept["defaults"] == {"all_reduce": 8, "broadcast": 2}
+    assert kept["answered"] == {"default": 9, "second": 4}
+    assert kept["defaults"] == {"all_reduce": 8, "broadcast": 1}
     assert len(kept["rules_sha256"]) == 64
-    assert "second   4 x all_reduce float32 [2, 3] in 'default_pg' of 4, at" in printed
-    assert "program.py:6 in <module>" in printed
+    assert "second   4 x all_reduce sum float32 [2, 3] in 'default_pg' of 4, at program.py:6 in <module>" in printed
+    assert "and 1 that bring nothing" in printed
+    assert "losses and gradients mean nothing" in printed
+
+
+def test_a_rule_sees_the_program_that_communicates_and_keeps_nothing_of_it(captured, rules):
+    program = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(20):
+    x = torch.ones(1 << 18)
+    dist.all_reduce(x)
+    del x
+"""
+    job, _, _ = captured(program, world=2)
+    look = rules("inputs.rule('seen', when=lambda c: c.frames and 'program.py:6' in c.call_site).peers(1)")
+    alone, summary, _ = captured(program, "--inputs", look, world=2)
+    assert summary["inputs"]["answered"] == {"seen": 40}
+    (place,) = summary["inputs"]["communications"]
+    assert place["call_site"].endswith("program.py:6 in <module>") and place["shapes"] == [[1 << 18]]
+    assert diff(job, alone) == (True, None)
+    assert alone.rank(0).memory.peak.max() == job.rank(0).memory.peak.max()
+
+
+OF_TORCH = """
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+box = [{"a": 1} if dist.get_rank() == 0 else {"a": 1}]
+dist.broadcast_object_list(box)
+tokens = torch.full((3,), 7 if dist.get_rank() == 0 else 10**6)
+dist.broadcast(tokens, 0)
+flag = torch.full((1,), int(dist.get_rank() == 0))
+dist.broadcast(flag, 0)
+counts = [torch.zeros(2, dtype=torch.int64) for _ in range(dist.get_world_size())]
+dist.all_gather(counts, torch.tensor([1, 2]))
+assert dist.get_rank() == 0 or (tokens.max() < 50 and flag.item() == 1)
+assert sum(counts).tolist() in ([1, 2], [4, 8]) and box == [{"a": 1}]
+"""
+
+
+def test_ready_made_rules_leave_alone_what_torch_sends_by_itself(captured, rules):
+    chosen = "inputs.dataloader_status(shape=(1,))\ninputs.tokens(50)\ninputs.zero_data_peers()"
+    job, _, _ = captured(OF_TORCH)
+    alone, summary, _ = captured(OF_TORCH, "--inputs", rules(chosen))
+    assert diff(job, alone) == (True, None)
+    names = ("data loader status", "tokens", "zero-data peers")
+    assert [summary["inputs"]["answered"][name] for name in names] == [3, 3, 4]
+
+
+def test_what_one_line_does_for_the_second_time_and_generators_as_results(captured, rules):
+    program = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(3):
+    x = torch.ones(4)
+    dist.all_reduce(x)
+    print("RESULT", x[0].item())
+"""
+    _, _, printed = captured(program, "--inputs", rules("inputs.rule(nth=1).result(inputs.constant(7))"), world=2,
+                             slots=1)  # fmt: skip
+    assert [line.split()[-1] for line in results_in(printed)] == ["2.0", "7.0", "2.0"] * 2
+
+
+def test_keys_that_others_would_have_set_come_from_rules(captured, rules):
+    program = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+store = dist.distributed_c10d._get_default_store()
+if dist.get_rank() == 0:
+    store.set("port", "1234")
+    store.set("ready3", "yes")
+while not store.check(["ready3"]):
+    pass
+assert store.get("port") == b"1234"
+"""
+    job, _, _ = captured(program)
+    chosen = "inputs.store('port', '1234')\ninputs.store('ready*', lambda key: key[-1])"
+    alone, _, _ = captured(program, "--inputs", rules(chosen))
+    assert diff(job, alone) == (True, None)
+
+
+def test_shares_of_several_sizes_and_functions_with_the_names_of_torchs(captured):
+    program = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dist.all_gather([torch.empty(size) for size in (1, 2, 3, 4)], torch.ones(rank + 1))
+def broadcast_object_list(tensor):
+    dist.broadcast(tensor, 0)
+broadcast_object_list(torch.ones(2))
+"""
+    job, _, _ = captured(program)
+    alone, _, _ = captured(program, "--inputs", "builtin")
+    assert diff(job, alone) == (True, None)
 
 
 # --- conditions and answers, without a run
@@ -242,7 +336,9 @@ def test_random_peers_differ_and_are_the_same_in_every_run():
     draw = generators.integers(5, 9)
     first, second = (draw(communication, peer, tensor) for peer in (0, 2))
     assert first.min() >= 5 and first.max() < 9 and not torch.equal(first, second)
-    assert torch.equal(first, draw(communication, 0, tensor))
+    assert not torch.equal(first, draw(communication, 0, tensor))  # another tensor of the same communication
+    again = asked("all_gather", inputs=[tensor], outputs=[tensor] * 4)
+    assert torch.equal(first, draw(again, 0, tensor))
     assert not torch.equal(first, draw(asked("all_gather", number=4), 0, tensor))
 
 
@@ -252,14 +348,14 @@ def test_random_peers_differ_and_are_the_same_in_every_run():
         *((dtype, "sum") for dtype in (torch.bool, torch.uint8, torch.bfloat16, torch.complex64, torch.float8_e4m3fn)),
         *((dtype, "max") for dtype in (torch.bool, torch.uint8, torch.bfloat16)),
         *((dtype, op) for dtype in (torch.bool, torch.int32) for op in ("bit_or", "bit_xor", "product")),
-        (torch.int64, "avg"),
+        *((dtype, op) for dtype in (torch.int64, torch.int32, torch.uint8) for op in ("avg", "sum")),
         (torch.float32, "avg"),
     ],
 )
-def test_peers_that_are_alike_are_reduced_as_if_each_were_asked(dtype, reduce_op):
-    mine = torch.tensor([0, 1, 1, 0]).to(dtype)
+@pytest.mark.parametrize("numbers", [([0, 1, 1, 0], [1, 1, 0, 0]), ([-7, -1, 200, 2**31 - 1], [0, -3, 200, 2**31 - 1])])
+def test_peers_that_are_alike_are_reduced_as_if_each_were_asked(dtype, reduce_op, numbers):
+    mine, other = (torch.tensor(row).to(dtype) for row in numbers)
     communication = asked(inputs=[mine], outputs=[mine], reduce_op=reduce_op)
-    other = torch.tensor([1, 1, 0, 0]).to(dtype)
     at_once = communication.result(lambda peer: [other], same=True)
     one_by_one = communication.result(lambda peer: [other], same=False)
     assert torch.equal(at_once[0].view(torch.uint8), one_by_one[0].view(torch.uint8))

@@ -200,6 +200,10 @@ class CaptureRoute : public Route {
     }
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
+    if (call.op == Op::kRecv && call.peer < 0) {  // it is one of that peer's messages, too
+      const std::lock_guard lock(numbers_mutex_);
+      ++receives_[{reply.source, call.tag}];
+    }
     Operation alone;
     alone.group = operation.group;
     alone.op = reply.outputs.empty() ? Op::kBarrier : Op::kAllGatherCoalesced;

@@ -94,22 +94,30 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 }
 
 // `communication(group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs)` -> (tensors,
-// source); `store_key(key)` -> bytes.
-void answer_with(py::function communication, py::function store_key) {
+// source); `store_key(key)` -> bytes or None; `absent_key(key)` raises.
+void answer_with(py::function communication, py::function store_key, py::function absent_key) {
   // For the life of the process: they may be called until the very end.
-  auto* functions = new std::pair(std::move(communication), std::move(store_key));
+  struct Functions {
+    py::function communication, store_key, absent_key;
+  };
+  auto* functions = new Functions{std::move(communication), std::move(store_key), std::move(absent_key)};
   Answerer answerer;
   answerer.communication = [functions](const Question& q) {
     const py::gil_scoped_acquire gil;
-    const auto answer = functions->first(q.group.key, q.group.members, q.group.rank, name(q.op), name(q.reduce_op),
+    const auto answer = functions->communication(q.group.key, q.group.members, q.group.rank, name(q.op), name(q.reduce_op),
                                          q.root, q.peer, q.tag, q.number, q.inputs, q.outputs);
     auto [outputs, source] = answer.cast<std::pair<std::vector<at::Tensor>, int>>();
     return Reply{std::move(outputs), source};
   };
-  answerer.store_key = [functions](const std::string& key) {
+  answerer.store_key = [functions](const std::string& key) -> std::optional<std::vector<std::uint8_t>> {
     const py::gil_scoped_acquire gil;
-    const auto value = functions->second(key).cast<std::string>();
-    return std::vector<std::uint8_t>(value.begin(), value.end());
+    const auto value = functions->store_key(key).cast<std::optional<std::string>>();
+    if (!value) return std::nullopt;
+    return std::vector<std::uint8_t>(value->begin(), value->end());
+  };
+  answerer.absent_key = [functions](const std::string& key) {
+    const py::gil_scoped_acquire gil;
+    functions->absent_key(key);
   };
   run_solo(std::move(answerer));
 }
@@ -238,7 +246,7 @@ PYBIND11_MODULE(_c10d, module) {
     session_abandon();
     forget_cpu_allocations();
   });
-  module.def("answer_with", &answer_with, py::arg("communication"), py::arg("store_key"),
+  module.def("answer_with", &answer_with, py::arg("communication"), py::arg("store_key"), py::arg("absent_key"),
              "This rank runs alone; see csrc/backend/c10d/solo.hpp.");
   py::class_<PrismStore, c10d::Store, c10::intrusive_ptr<PrismStore>>(module, "PrismStore",
                                                                       "The coordinator's store, under capture.")

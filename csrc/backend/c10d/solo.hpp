@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,14 +31,18 @@ struct Reply {
 // Called on the program's threads, without Python's lock; what they throw is the call's exception.
 struct Answerer {
   std::function<Reply(const Question&)> communication;
-  std::function<std::vector<std::uint8_t>(const std::string&)> store_key;  // that no rank has set here
+  // What a key holds that no rank has set here; nullopt where no rule says it.
+  std::function<std::optional<std::vector<std::uint8_t>>(const std::string&)> store_key;
+  std::function<void(const std::string&)> absent_key;  // throws: the rank cannot go on without that key
 };
 
-// From here on this process's communications are answered by `answerer`; before the first group is made.
-void run_solo(Answerer answerer);
+// From here on this process's communications are answered by `given`; before the first group is made.
+void run_solo(Answerer given);
 bool is_solo();
 // The answers, checked: as many tensors as outputs, of their sizes and types.
 Reply ask_rules(const Question& question);
-std::vector<std::uint8_t> ask_rules_for_key(const std::string& key);
+const Answerer& answerer();
+// How many communications have been answered: whether a rank that polls the store does anything else.
+std::uint64_t answers_given();
 
 }  // namespace prism

@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "backend/c10d/session.hpp"
 #include "backend/c10d/solo.hpp"
+#include "core/deadline.hpp"
 
 namespace prism {
 namespace {
@@ -22,11 +25,52 @@ T unwrap(Result<T> result) {
   if constexpr (!std::is_void_v<T>) return std::move(*result);
 }
 
-// A rank that runs alone would wait for others' keys in vain: the rules say what they hold, or that nobody knows.
+// Whether the key is there, now that a rule may have said what it holds.
+bool is_told(const std::string& key) {
+  if (unwrap(client().store_check({key}))) return true;
+  const auto value = answerer().store_key(key);
+  if (value) unwrap(client().store_set(key, *value));
+  return value.has_value();
+}
+
+// A rank that runs alone would wait for others' keys in vain.
 void ask_for_absent(const std::vector<std::string>& keys) {
   if (!is_solo()) return;
   for (const auto& key : keys)
-    if (!unwrap(client().store_check({key}))) unwrap(client().store_set(key, ask_rules_for_key(key)));
+    if (!is_told(key)) answerer().absent_key(key);
+}
+
+// A rank that runs alone and does nothing but look at one thing in the store, which does not change, would do so for
+// ever.
+class Poll {
+ public:
+  void looked(const std::string& key, std::int64_t value, std::chrono::milliseconds timeout) {
+    const std::lock_guard lock(mutex_);
+    const Seen now{key, value, answers_given()};
+    if (!(now == seen_)) {
+      seen_ = now;
+      until_ = Deadline::after(std::min<std::chrono::nanoseconds>(timeout, kPatience));
+    } else if (until_.passed()) {
+      answerer().absent_key(key);
+    }
+  }
+
+ private:
+  static constexpr std::chrono::seconds kPatience{30};
+  struct Seen {
+    std::string key;
+    std::int64_t value = 0;
+    std::uint64_t answers = 0;
+    bool operator==(const Seen&) const = default;
+  };
+  std::mutex mutex_;
+  Seen seen_;
+  Deadline until_ = Deadline::after(kPatience);
+};
+
+Poll& poll() {
+  static auto* poll = new Poll;  // threads may still poll while statics are destroyed
+  return *poll;
 }
 
 }  // namespace
@@ -49,12 +93,20 @@ PrismStore::Value PrismStore::get(const std::string& key) {
 }
 
 std::int64_t PrismStore::add(const std::string& key, std::int64_t value) {
-  return unwrap(client().store_add(key, value));
+  const auto sum = unwrap(client().store_add(key, value));
+  if (is_solo() && value == 0) poll().looked(key, sum, timeout_);
+  return sum;
 }
 
 bool PrismStore::deleteKey(const std::string& key) { return unwrap(client().store_delete(key)); }
 
-bool PrismStore::check(const Keys& keys) { return unwrap(client().store_check(keys)); }
+bool PrismStore::check(const Keys& keys) {
+  if (is_solo()) {
+    const auto absent = std::find_if(keys.begin(), keys.end(), [](const auto& key) { return !is_told(key); });
+    if (absent != keys.end()) poll().looked(*absent, -1, timeout_);
+  }
+  return unwrap(client().store_check(keys));
+}
 
 std::int64_t PrismStore::getNumKeys() { return unwrap(client().store_num_keys()); }
 
@@ -86,6 +138,7 @@ void PrismStore::queuePush(const std::string& key, const Value& value) {
 }
 
 PrismStore::Value PrismStore::queuePop(const std::string& key, bool block) {
+  if (is_solo() && block && unwrap(client().store_queue_length(key)) == 0) answerer().absent_key(key);
   return unwrap(client().store_queue_pop(key, block, capture_deadline(timeout_)));
 }
 

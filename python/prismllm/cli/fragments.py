@@ -43,6 +43,12 @@ def merge_run(folder: str, output: str, notes: list[str] | None = None, more: di
             metadata[key] = values
     others = (alike.groups, alike.ranks) if alike else ()
     graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, json.dumps(metadata), *others)
+    if alike is not None and notes is not None:
+        try:
+            _graph.validate(graph)
+        except ValueError as reason:  # each rank alone did what its rules made it do
+            more_ranks = "--verify K or --classes none"
+            notes.append(f"the ranks do not fit together: {reason}; mend the rules, or run more with {more_ranks}")
     _graph.write(graph, os.fsencode(output))
     return graph
 

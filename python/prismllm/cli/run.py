@@ -87,6 +87,9 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
         output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
         summary = merge(folder, result)
     except LaunchError as failure:
+        if failure.exit_code == 2 and not output.run_dir:  # wrong use: there is nothing to look at
+            shutil.rmtree(given, ignore_errors=True)
+            raise CommandError(str(failure), 2) from None
         raise CommandError(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code) from None
     except (KeyboardInterrupt, SystemExit) as ended:
         code = ended.code if isinstance(ended, SystemExit) else 130

@@ -26,7 +26,7 @@ def command() -> None:
 @click.argument("op", metavar="OP")
 @click.option("--ranks", type=click.IntRange(1), help="Members  [default: all devices of the cluster]")
 @click.option("--bytes", "size_", type=MemorySize(), required=True, metavar="SIZE",
-              help="The tensor of all_reduce, broadcast, reduce; all that is gathered, scattered, or sent by one rank.")  # fmt: skip
+              help="The tensor; all that is gathered, scattered, or sent by one rank of an all_to_all.")  # fmt: skip
 @click.option("--cluster", type=click.Path(exists=True, dir_okay=False), metavar="FILE",
               help="A cluster file (docs/clusters.md); without it all ranks are on one switch.")  # fmt: skip
 @click.option("--bandwidth", type=float, metavar="B/S", help="Of each rank's link to the switch  [default: 50e9]")
@@ -39,9 +39,10 @@ def command() -> None:
 @click.option("--network", type=click.Choice(_NETWORKS), default="flow", show_default=True,
               help="flow: links are shared max-min fairly. closed: as if each message were alone.")  # fmt: skip
 @common_options
-def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: str | None, bandwidth: float | None,
-               latency: float | None, algorithm: str, per_node: int | None, root: int, network: str) -> None:  # fmt: skip
-    """Simulate OP (all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...) once, all ranks at the same time."""
+def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: str | None,
+               bandwidth: float | None, latency: float | None, algorithm: str, per_node: int | None, root: int,
+               network: str) -> None:  # fmt: skip
+    """Simulate OP (all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...) once, by all ranks at once."""
     from prismllm import simulate
 
     if cluster and (bandwidth is not None or latency is not None):

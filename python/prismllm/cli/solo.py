@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
+from dataclasses import dataclass, field
 
 import click
 
@@ -13,12 +14,12 @@ from prismllm.launch import LaunchError, RunFolder
 from prismllm.units import counted
 
 _BUILTIN = "builtin"
-_OURS = ("default", "objects like mine")  # prismllm.inputs.builtin, which imports torch
+_OURS = {-1: "default", -2: "objects like mine"}  # prismllm.inputs.answering, which imports torch
 
 
 def check_solo(inputs: str | None, explain: bool, verify: int | None, data: str | None, hosts) -> None:
     """UsageError where the options do not go together."""
-    if not inputs:
+    if inputs is None:
         if explain:
             raise click.UsageError("--explain tells of --inputs; give that as well")
         if verify is not None:
@@ -36,52 +37,87 @@ def rules_path(inputs: str | None) -> str:
     return "" if not inputs else inputs if inputs == _BUILTIN else os.path.abspath(inputs)
 
 
+@dataclass
+class Listed:
+    """What many ranks received in one place of the program, by one rule."""
+
+    rule: str
+    op: str
+    reduce_op: str
+    group: str  # what the program calls it, or its key
+    group_size: int
+    root: int
+    dtype: str
+    call_site: str
+    times: int = 0
+    shapes: set[tuple[int, ...]] = field(default_factory=set)
+
+    def what(self) -> str:
+        """In a row of --explain."""
+        reduced = f" {self.reduce_op}" if self.reduce_op != "none" else ""
+        root = f" from {self.root}" if self.root >= 0 else ""
+        return f"{self.op}{reduced}{root} {self.dtype} {_range(self.shapes)} in '{self.group}' of {self.group_size}"
+
+
 class Answers:
     """Who answered how many communications, over all ranks that ran."""
 
-    def __init__(self, counts: Counter[tuple], unused: list[str], ranks: int):
-        self.counts = counts  # (rule, op, group, group size, dtype, shape, call site) -> times
-        self.unused = unused  # rules that should have been used
-        self.ranks = ranks
+    def __init__(self):
+        self.ranks = 0
+        self.rules: list[dict] = []  # as they stand: rule, name, optional, times, missed
+        self.listed: dict[tuple, Listed] = {}
+        self.without_answer = 0
 
     @classmethod
     def of_run(cls, folder: RunFolder, world_size: int) -> Answers:
-        counts: Counter[tuple] = Counter()
-        used: Counter[str] = Counter()
-        ranks = 0
+        made = cls()
         for rank in range(world_size):
-            if not os.path.exists(path := folder.rank_answers(rank)):
-                continue
-            ranks += 1
-            with open(path) as file:
-                answers = json.load(file)
-            for rule, optional, times in answers["rules"]:
-                used[rule] += times or optional
-            for *what, shape, site, times in answers["answered"]:
-                counts[(*what, tuple(shape), site)] += times
-        return cls(counts, [rule for rule, times in used.items() if not times], ranks)
+            if os.path.exists(path := folder.rank_answers(rank)):
+                with open(path) as file:
+                    made._add(json.load(file))
+        return made
+
+    def _add(self, told: dict) -> None:
+        self.ranks += 1
+        self.rules = self.rules or [rule | {"times": 0} for rule in told["rules"]]
+        for known, rule in zip(self.rules, told["rules"], strict=True):
+            known["times"] += rule["times"]
+            known["missed"] = known["missed"] or rule["missed"]
+        self.without_answer += told["without_answer"]
+        for (by, op, reduce_op, description, size, root, dtype, site), times, shapes, group in told["answered"]:
+            name = self.rules[by]["name"] if by >= 0 else _OURS[by]
+            group = description or group
+            key = (by, op, reduce_op, description, size, root, dtype, site)  # replicas' groups are one
+            one = self.listed.setdefault(key, Listed(name, op, reduce_op, group, size, root, dtype, _near(site)))
+            one.times += times
+            one.shapes.update(tuple(shape) for shape in shapes)
 
     def check(self) -> None:
-        """LaunchError where a rule was not used: what it was to answer was answered otherwise."""
-        if self.unused:
+        """LaunchError where rules were not used: what they were to answer was answered otherwise."""
+        unused = [rule for rule in self.rules if not rule["times"] and not rule["optional"]]
+        if unused:
+            names = "; ".join(f"{rule['rule']} fits nothing{rule['missed']}" for rule in unused)
             raise LaunchError(
-                f"--inputs: {self.unused[0]} fits nothing in the {counted(self.ranks, 'rank')} that ran; "
-                "see what there is with --explain and --inputs builtin, or make it optional=True",
+                f"--inputs: {names}, in the {counted(self.ranks, 'rank')} that ran; see what there is with --explain "
+                "and --inputs builtin, or make it optional=True",
                 2,
             )
 
     def by_rule(self) -> dict[str, int]:
         total: Counter[str] = Counter()
-        for (rule, *_), times in self.counts.items():
-            total[rule] += times
+        for (by, *_), one in self.listed.items():
+            if by < 0:
+                total[one.rule] += one.times
+        for rule in self.rules:
+            total[rule["name"]] += rule["times"]
         return dict(sorted(total.items()))
 
     def provenance(self, inputs: str) -> dict:
         """For the trace: that what ranks received was made, by which rules, and where a default was used."""
         defaults: Counter[str] = Counter()
-        for (rule, op, *_), times in self.counts.items():
-            if rule in _OURS:
-                defaults[op] += times
+        for (by, op, *_), one in self.listed.items():
+            if by < 0:
+                defaults[op] += one.times
         kept = {"rules": inputs, "answered": self.by_rule(), "defaults": dict(sorted(defaults.items()))}
         if inputs != _BUILTIN:
             with open(inputs, "rb") as file:
@@ -89,31 +125,55 @@ class Answers:
         return {"inputs": kept}
 
     def summary(self, inputs: str) -> dict:
-        columns = ("rule", "op", "group", "group_size", "dtype", "shape", "call_site")
-        listed = [
-            dict(zip(columns, what, strict=True)) | {"times": times}
-            for what, times in sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        ]
-        return {"rules": inputs, "ranks": self.ranks, "answered": self.by_rule(), "communications": listed}
+        ordered = sorted(self.listed.values(), key=lambda one: (-one.times, one.rule, one.what(), one.call_site))
+        by_default = sum(one.times for (by, *_), one in self.listed.items() if by < 0)
+        return {
+            "rules": inputs,
+            "ranks": self.ranks,
+            "answered": self.by_rule(),
+            "by_default": by_default,
+            "without_answer": self.without_answer,
+            "communications": [vars(one) | {"shapes": sorted(one.shapes)} for one in ordered],
+        }
+
+
+def _range(shapes: set[tuple[int, ...]]) -> str:
+    """One shape, or from which to which."""
+    if len({len(shape) for shape in shapes}) > 1:
+        return "of several shapes"
+    sizes = [f"{min(at)}" if min(at) == max(at) else f"{min(at)}..{max(at)}" for at in zip(*shapes, strict=True)]
+    return f"[{', '.join(sizes)}]"
+
+
+def _near(site: str) -> str:
+    """A call site with the file's name as seen from here."""
+    file, colon, rest = site.partition(":")
+    near = os.path.relpath(file) if os.path.isabs(file) else file
+    return (near if len(near) < len(file) else file) + colon + rest
 
 
 def answers_rows(summary: dict) -> list[tuple[str, str]]:
     if not (inputs := summary.get("inputs")):
         return []
-    answered = inputs["answered"]
-    ours = sum(times for rule, times in answered.items() if rule in _OURS)
-    total = sum(answered.values())
+    total = sum(one["times"] for one in inputs["communications"])
     split = f", {counted(len(inputs['split']), 'class')} split" if inputs["split"] else ""
+    by_rules = f"{total - inputs['by_default']} by rules of {inputs['rules']}, {inputs['by_default']} by default"
+    others = {name: times for name, times in inputs["answered"].items() if name.startswith("mock_router")}
     return [
         ("alone", f"{counted(inputs['ranks'], 'rank')} ran, {inputs['verified']} of them to verify{split}"),
-        ("inputs", f"{counted(total, 'communication')} answered, {total - ours} by rules of {inputs['rules']}"),
+        *([("", f"all, because of what did not fit together: {inputs['misfit']}")] if inputs["misfit"] else []),
+        ("inputs", f"{counted(total, 'communication')} answered, {by_rules}"),
+        *((name, counted(times, "call")) for name, times in others.items()),
+        ("values", "invented: losses and gradients mean nothing"),
     ]
 
 
 def explained(summary: dict) -> list[tuple[str, str]]:
+    inputs = summary["inputs"]
     rows = []
-    for one in summary["inputs"]["communications"]:
-        named = f"'{one['group']}'" if one["group"] else "a group"
-        what = f"{one['op']} {one['dtype']} {list(one['shape'])} in {named} of {one['group_size']}"
+    for one in inputs["communications"]:
+        what = Listed(**{name: one[name] for name in vars(Listed("", "", "", "", 0, 0, "", "")) if name in one}).what()
         rows.append((one["rule"], f"{one['times']} x {what}, at {one['call_site']}"))
+    if inputs["without_answer"]:
+        rows.append(("", f"and {inputs['without_answer']} that bring nothing: sends, barriers, broadcasts of the root"))
     return rows

@@ -82,6 +82,10 @@ class Communication:
         """What `rank` put in, by index: destination-major where it has one block per destination."""
         return self._tensors(self.members.index(rank)) if rank in self.members else {}
 
+    def input(self, rank: int, index: int) -> Tensor:
+        """One of them, with its content checked. KeyError where it is not kept."""
+        return self._data.tensor(self._blocks[self.members.index(rank)][index], check=True)
+
     def virtual_part(self) -> dict[int, Tensor]:
         """Of a reduction, by index of the result: the inputs of all members but the chosen ranks, reduced in the type
         in which the capture accumulates, not divided for avg."""
@@ -135,9 +139,10 @@ class RecordedData:
             raise KeyError(f"'{self.path}' keeps nothing of {what} of group '{group}'")
         return Communication(self, index)
 
-    def tensor(self, number: int) -> Tensor:
-        """One of the distinct tensors. ValueError where its file breaks the format, OSError where it cannot be read."""
-        dtype, raw = self._native.tensor(number)
+    def tensor(self, number: int, check: bool = False) -> Tensor:
+        """One of the distinct tensors. ValueError where its file breaks the format, or (`check`) it is not what was
+        recorded; OSError where it cannot be read."""
+        dtype, raw = self._native.tensor(number, check)
         return Tensor(dtype, raw.view(_BITS.get(dtype, dtype)))
 
     def verify(self) -> None:

@@ -16,9 +16,10 @@ from prismllm.inputs.builtin import (
     tokens,
     zero_data_peers,
 )
+from prismllm.inputs.checkpoints import optimizer_states, replicated_checkpoint
 from prismllm.inputs.communication import Communication
 from prismllm.inputs.generators import constant, integers, like_mine, normal, recorded, zeros
-from prismllm.inputs.rule import Rule, classes, rule
+from prismllm.inputs.rule import Rule, classes, rule, store
 
 __all__ = [
     "Communication",
@@ -30,10 +31,13 @@ __all__ = [
     "like_mine",
     "normal",
     "objects",
+    "optimizer_states",
     "peer_objects",
     "pipeline_activations",
     "recorded",
+    "replicated_checkpoint",
     "rule",
+    "store",
     "tokens",
     "zero_data_peers",
     "zeros",

@@ -8,63 +8,20 @@ import inspect
 import json
 import os
 import random
-import runpy
 import sys
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
-from prismllm.inputs.generators import Recorded
-from prismllm.inputs.rule import Rule, Rules, take_rules
+from prismllm.inputs.rule import Rules
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = 8  # calls that tell where a group was made
-BUILTIN = "builtin"  # in the place of a file: no rules but ours
-
-
-class RulesError(Exception):
-    """The rules file cannot be used; the text says why, in a line or with a traceback."""
-
-
-def load(path: str, world_size: int) -> Rules:
-    """The rules of a file, in the order in which they stand."""
-    if path == BUILTIN:
-        return Rules()
-    folder = os.path.dirname(os.path.abspath(path))
-    sys.path.insert(0, folder)
-    take_rules()
-    try:
-        runpy.run_path(path, run_name="rules")
-    except OSError as reason:
-        if reason.filename != path:
-            raise RulesError(_own_traceback(path)) from None
-        raise RulesError(f"--inputs: '{path}': {reason.strerror}") from None
-    except BaseException:
-        raise RulesError(_own_traceback(path)) from None
-    finally:
-        sys.path.remove(folder)
-    rules = take_rules()
-    for rule in rules:
-        if rule.answer is None:
-            raise RulesError(f"--inputs: {rule} has no answer; give it one with .peers() or .result()")
-        generator = getattr(rule, "generator", None)
-        if isinstance(generator, Recorded):
-            try:
-                generator.check_world(world_size)
-            except ValueError as reason:
-                raise RulesError(f"--inputs: {rule}: {reason}") from None
-    return rules
-
-
-def _own_traceback(path: str) -> str:
-    """Of the exception in handling, without what is ours and runpy's."""
-    kind, value, trace = sys.exc_info()
-    steps = traceback.extract_tb(trace)
-    first = next((i for i, step in enumerate(steps) if step.filename == path), len(steps))
-    lines = traceback.format_list(steps[first:]) + traceback.format_exception_only(kind, value)
-    return f"--inputs: '{path}' does not load\n" + "".join(lines).rstrip()
+_LAST = 5  # communications that a failed rank tells of
+DEFAULT, OBJECTS = -1, -2  # in the place of a rule's number
 
 
 class Answering:
@@ -76,9 +33,11 @@ class Answering:
         self.iteration = 0
         self._here = threading.local()  # autograd communicates from threads of its own
         self.failure = ""  # the first; also where the program has caught it
-        self.used: Counter[int] = Counter()  # times, by place in rules
-        self.setups_used: Counter[str] = Counter()
-        self.answered: Counter[tuple] = Counter()
+        self.used: Counter[str] = Counter()  # times, by kind and number of rules, setups and keys
+        self.answered: dict[tuple, list] = {}  # what -> [times, shapes, groups]
+        self.without_answer = 0  # communications that bring nothing
+        self.last: deque[str] = deque(maxlen=_LAST)
+        self._at_site: Counter[tuple] = Counter()
         self._descriptions: dict[str, str] = {}
         self._groups: list[tuple[str, list[int], str]] = []  # made by the program: key, members, where
 
@@ -90,69 +49,114 @@ class Answering:
         from prismllm import _c10d
 
         register_optimizer_step_post_hook(self._count_step)
-        make = c10d._new_process_group_helper
-
-        @functools.wraps(make)
-        def note_group(*args, **keywords):
-            given = inspect.signature(make).bind(*args, **keywords).arguments
-            made = make(*args, **keywords)
-            self._note_group(given["group_name"], list(given["global_ranks_in_group"]))
-            return made
-
-        c10d._new_process_group_helper = note_group
+        if self.rank == 0:  # every rank's program names all groups
+            self._note_groups(c10d)
         c10d._store_based_barrier = lambda *_, **__: None  # all others would have come
-        for setup in self.rules.setups:
-            setup.begin(functools.partial(self.setups_used.update, [str(setup)]))
-        _c10d.answer_with(self.communication, self.store_key)
+        for number, setup in enumerate(self.rules.setups):
+            setup.begin(functools.partial(self.used.update, [f"setup {number}"]))
+        _c10d.answer_with(self.communication, self.store_key, self.absent_key)
 
     def _count_step(self, *_) -> None:
-        if not getattr(self._here, "answering", ""):
+        if not self.at_work:
             self.iteration += 1
 
-    def communication(self, group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs):
-        if getattr(self._here, "answering", ""):
-            raise self._failed(f"{self._here.answering}: it communicates itself ({op}); accepted: to answer")
-        asked = Communication(self.rank, group, members, group_rank, op, reduce_op, root, peer, tag, number,
-                              self.iteration, self._description(group), inputs, outputs)  # fmt: skip
-        by, answer = self._answer(asked)
-        self.answered[(by, *_listed(asked))] += 1
-        source = next(iter(asked.senders()), -1) if op == "recv" else -1
-        return answer, source
+    @property
+    def at_work(self) -> str:
+        """The rule that this thread is in."""
+        return getattr(self._here, "answering", "")
 
-    def _answer(self, asked: Communication) -> tuple[str, list]:
-        for place, rule in enumerate(self.rules):
-            try:
-                if rule.fits(asked):
-                    self.used[place] += 1
-                    with self._apart(rule):
-                        return rule.name, rule.answer(asked)
-            except Exception as reason:
-                raise self._failed(f"{rule}: {_in_words(reason)}; for {asked}") from reason
-        if (objects := builtin.objects_like_mine(asked)) is not None:
-            return builtin.OBJECTS, objects
-        return builtin.DEFAULT, builtin.default(asked)
+    def communication(self, group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs):
+        if self.at_work:
+            raise self._failed(f"{self.at_work}: it communicates itself ({op}); accepted: to answer")
+        asked = Communication(self.rank, group, members, group_rank, op, reduce_op, root, peer, tag, number,
+                              self.iteration, self._description(group), inputs, outputs,
+                              caller=sys._getframe(1))  # fmt: skip
+        sender = next(iter(asked.senders()), None)
+        if sender is None:  # nobody sends it anything: a send, a barrier, the root of a broadcast
+            self.without_answer += 1
+            return builtin.default(asked), -1
+        site = asked.call_site
+        asked.nth = self._at_site[op, site]
+        self._at_site[op, site] += 1
+        by, name, answer = self._answer(asked)
+        self._list(by, asked, site)
+        values = answer[0].flatten()[:4].tolist() if answer and answer[0].numel() else []
+        self.last.append(f"{name}: {asked}: {str(values)[1:-1]}{', ...' if len(values) == 4 else ''}")
+        return answer, sender if op == "recv" else -1
+
+    def _answer(self, asked: Communication) -> tuple[int, str, list]:
+        rule: object = "default"
+        try:
+            for number, rule in enumerate(self.rules):
+                with self._apart(str(rule)):
+                    if rule.fits(asked):
+                        self.used[f"rule {number}"] += 1
+                        return number, rule.name, rule.answer(asked)
+            rule = "default"
+            if (objects := builtin.objects_like_mine(asked)) is not None:
+                return OBJECTS, builtin.OBJECTS, objects
+            return DEFAULT, builtin.DEFAULT, builtin.default(asked)
+        except BaseException as reason:  # a rule that calls exit() has not answered
+            raise self._failed(f"{rule}: {_in_words(reason)}; for {asked}") from reason
 
     @contextlib.contextmanager
-    def _apart(self, rule: Rule) -> Iterator[None]:
+    def _apart(self, rule: str) -> Iterator[None]:
         """What a rule does leaves no mark on the program: no optimizer step, no drawn random number."""
         import torch
 
-        self._here.answering, drawn = str(rule), random.getstate()
+        numpy = sys.modules.get("numpy.random")
+        self._here.answering, drawn = rule, random.getstate()
+        numpys = numpy.get_state() if numpy else None
         try:
             with torch.random.fork_rng(devices=[]):
                 yield
         finally:
             self._here.answering = ""
             random.setstate(drawn)
+            if numpy:
+                numpy.set_state(numpys)
 
-    def store_key(self, key: str) -> bytes:
+    def store_key(self, key: str) -> bytes | None:
+        """What it holds that another rank would have set. None where no rule says it."""
+        for number, rule in enumerate(self.rules.keys):
+            if rule.fits(key):
+                self.used[f"key {number}"] += 1
+                try:
+                    return rule.content(key)
+                except BaseException as reason:
+                    raise self._failed(f"{rule}: {_in_words(reason)}; for key '{key}'") from reason
+        return None
+
+    def absent_key(self, key: str) -> None:
+        own = key.rpartition("/")[2]
         raise self._failed(
-            f"rank {self.rank} runs alone and waits for the store's key '{key}', which another rank would have set"
+            f"rank {self.rank} runs alone and waits for the store's key '{own}' (in whole '{key}'), which another rank "
+            f"would set; say what it holds with inputs.store('{own}', ...)"
         )
 
     def _failed(self, text: str) -> RuntimeError:
         self.failure = self.failure or text
         return RuntimeError(f"prism capture --inputs: {text}")
+
+    def last_words(self) -> str:
+        """For a rank whose program has failed: what it was told, and which rules have not been used."""
+        said = [f"rank {self.rank} ran alone on values that rules made; the last that it received:"]
+        said += [f"  {one}" for one in self.last] or ["  nothing"]
+        unused = [rule["rule"] for rule in self._uses() if not rule["times"] and not rule["optional"]]
+        return "\n".join(said + [f"  {one} has fitted nothing so far" for one in unused])
+
+    def _note_groups(self, c10d) -> None:
+        make = c10d._new_process_group_helper
+        signature = inspect.signature(make)
+
+        @functools.wraps(make)
+        def note_group(*args, **keywords):
+            given = signature.bind(*args, **keywords).arguments
+            made = make(*args, **keywords)
+            self._note_group(given["group_name"], list(given["global_ranks_in_group"]))
+            return made
+
+        c10d._new_process_group_helper = note_group
 
     def _note_group(self, name: str, members: list[int]) -> None:
         from prismllm import creators
@@ -175,20 +179,34 @@ class Answering:
             self._descriptions[group] = "" if text == "undefined" else text
         return self._descriptions[group]
 
+    def _list(self, by: int, asked: Communication, site: str) -> None:
+        dtype = "" if asked.dtype is None else str(asked.dtype).removeprefix("torch.")
+        what = (by, asked.op, asked.reduce_op, asked.description, asked.size, asked.root, dtype, site)
+        known = self.answered.setdefault(what, [0, set(), asked.group])
+        known[0] += 1
+        known[1].add(asked.shape or ())
+
+    def _uses(self) -> list[dict]:
+        kinds = (("rule", self.rules), ("setup", self.rules.setups), ("key", self.rules.keys))
+        return [
+            {"rule": str(one), "name": getattr(one, "name", str(one)), "optional": one.optional,
+             "times": self.used[f"{kind} {number}"], "missed": one.missed() if kind == "setup" else ""}
+            for kind, all_ in kinds for number, one in enumerate(all_)
+        ]  # fmt: skip
+
     def write(self, path: str) -> None:
         """Who answered what, for the command line."""
-        rules = [[str(rule), rule.optional, self.used[place]] for place, rule in enumerate(self.rules)]
-        rules += [[str(setup), False, self.setups_used[str(setup)]] for setup in self.rules.setups]
-        answered = [[*what, times] for what, times in self.answered.items()]
+        answered = [
+            [list(what), times, sorted(shapes), group] for what, (times, shapes, group) in self.answered.items()
+        ]
+        told = {"rules": self._uses(), "answered": answered, "without_answer": self.without_answer}
         with open(path, "w") as file:
-            json.dump({"rules": rules, "answered": answered, "groups": self._groups if self.rank == 0 else []}, file)
+            json.dump(told | {"groups": self._groups}, file)
 
 
-def _listed(asked: Communication) -> tuple:
-    dtype = "" if asked.dtype is None else str(asked.dtype).removeprefix("torch.")
-    return asked.op, asked.description, asked.size, dtype, asked.shape or (), asked.call_site
-
-
-def _in_words(reason: Exception) -> str:
+def _in_words(reason: BaseException) -> str:
     text = str(reason).partition("\n")[0]
-    return text if isinstance(reason, ValueError | TypeError) and text else f"{type(reason).__name__}: {text}"
+    own = isinstance(reason, ValueError | TypeError) and text
+    steps = [step for step in traceback.extract_tb(reason.__traceback__) if not step.filename.startswith(_HERE)]
+    where = f" ({steps[-1].filename}:{steps[-1].lineno})" if steps else ""
+    return (text if own else f"{type(reason).__name__}: {text}") + where

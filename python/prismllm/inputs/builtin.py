@@ -45,7 +45,7 @@ def objects(*given: Any, sizes: Sizes | None = None, name: str = "objects", **co
         return received(communication, made, sizes)
 
     chosen.also = lambda communication: receiving_frame(communication) is not None
-    chosen.answer, chosen.generator = answer, sizes
+    chosen.answer, chosen.recorded = answer, sizes
     return chosen
 
 
@@ -59,7 +59,7 @@ def peer_objects(given: Any, sizes: Sizes | None = None, name: str = "peers' obj
         return gathered(communication, of_peer, sizes)
 
     chosen.also = lambda communication: gathering_frame(communication) is not None
-    chosen.answer, chosen.generator = answer, sizes
+    chosen.answer, chosen.recorded = answer, sizes
     return chosen
 
 
@@ -85,20 +85,26 @@ def pipeline_activations(
 def dataloader_status(name: str = "data loader status", **conditions) -> Rule:
     """App. C.1 of the PrismLLM paper: the broadcast by which the ranks of a tensor-parallel group learn whether rank 0
     has made its data loaders says yes. Narrow it down with rule()'s conditions."""
-    return rule(name, **{"op": "broadcast", "dtype": _WHOLE, **conditions}).peers(1)
+    return _of_program(rule(name, **{"op": "broadcast", "dtype": _WHOLE, **conditions}).peers(1))
 
 
 def tokens(vocabulary_size: int, name: str = "tokens", **conditions) -> Rule:
     """App. C.2: token numbers that a rank gets by broadcast or message stay below the vocabulary's size."""
     chosen = {"op": ("broadcast", "recv", "scatter"), "dtype": ("int64", "int32"), **conditions}
-    return rule(name, **chosen).peers(integers(0, vocabulary_size))
+    return _of_program(rule(name, **chosen).peers(integers(0, vocabulary_size)))
 
 
 def zero_data_peers(name: str = "zero-data peers", **conditions) -> Rule:
     """App. C.3: of the counts that the members of a mixture of experts gather, those of the peers are zero, so that the
     split sizes computed from them stay within what this rank has itself."""
     chosen = {"op": ("all_gather*", "all_to_all*"), "dtype": ("int64", "int32"), **conditions}
-    return rule(name, **chosen).peers(zeros())
+    return _of_program(rule(name, **chosen).peers(zeros()))
+
+
+def _of_program(made: Rule) -> Rule:
+    """Passes over what torch sends on the program's behalf: DDP's checks of parameters, sizes and bytes of objects."""
+    made.also = lambda communication: communication.is_programs
+    return made
 
 
 _WHOLE = ("int64", "int32", "uint8", "bool")

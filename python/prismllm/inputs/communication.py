@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -17,6 +19,17 @@ _REDUCTIONS = frozenset(
 )  # fmt: skip
 _HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+
+
+# Files of torch through which a program communicates; and what in them stands for more than one communication.
+_WAYS = ("distributed_c10d.py", "c10d_logger.py", "_functional_collectives.py", os.path.join("distributed", "nn"))
+_MORE = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+         "recv_object_list")  # fmt: skip
+
+
+def _is_communication(code) -> bool:
+    return code.co_filename.startswith(TORCH) and any(way in code.co_filename for way in _WAYS) and (
+        code.co_name not in _MORE)  # fmt: skip
 
 
 @dataclass
@@ -38,7 +51,10 @@ class Communication:
     description: str  # what the program or DeviceMesh calls the group, e.g. "mesh_tp"; may be empty
     inputs: list[torch.Tensor] = field(repr=False)
     outputs: list[torch.Tensor] = field(repr=False)  # to be filled; now with what the program left there
+    nth: int = 0  # what this line of the program and this operation have done before
+    caller: Any = field(default=None, repr=False)  # frame of the call; None: of whoever asks
     _frames: list | None = field(default=None, repr=False)
+    _drawn: Counter[int] = field(default_factory=Counter, repr=False)  # generators given, by peer
 
     @property
     def size(self) -> int:
@@ -64,12 +80,18 @@ class Communication:
 
     def python_frames(self) -> list:
         if self._frames is None:
-            frame, self._frames = sys._getframe(), []
+            frame, self._frames = self.caller or sys._getframe(), []
             while frame is not None:
                 if not frame.f_code.co_filename.startswith(_HERE):
                     self._frames.append(frame)
                 frame = frame.f_back
         return self._frames
+
+    @property
+    def is_programs(self) -> bool:
+        """Whether the program communicates by it, and not torch on its behalf: DDP's checks of parameters, objects."""
+        inner = next((frame for frame in self.python_frames() if not _is_communication(frame.f_code)), None)
+        return inner is not None and not inner.f_code.co_filename.startswith(TORCH)
 
     @property
     def call_site(self) -> str:
@@ -80,8 +102,9 @@ class Communication:
         return "autograd" if not self.frames else "{}:{} in {}".format(*self.frames[0])
 
     def generator(self, peer: int = 0) -> torch.Generator:
-        """For random answers: of this rank, communication and peer, the same in every run."""
-        words = (self.rank, self.group, self.op, self.peer, self.tag, self.number, peer)
+        """For random answers: of this rank, communication, peer and tensor, the same in every run."""
+        words = (self.rank, self.group, self.op, self.peer, self.tag, self.number, peer, self._drawn[peer])
+        self._drawn[peer] += 1
         return torch.Generator().manual_seed(zlib.crc32(repr(words).encode()) << 20)
 
     def senders(self) -> list[int]:
@@ -92,7 +115,8 @@ class Communication:
         if self.op in ("broadcast", "scatter"):
             return [] if self.root == self.group_rank else [self.root]
         if self.op == "recv":
-            return [self.peer if self.peer >= 0 else others[0] if others else self.group_rank]
+            anybody = others[self.number % len(others)] if others else self.group_rank  # in turn
+            return [self.peer if self.peer >= 0 else anybody]
         return others
 
     def sent_by(self, peer: int) -> list[torch.Tensor]:
@@ -124,9 +148,12 @@ class Communication:
         if self.op in ("broadcast", "scatter", "recv"):
             return list(contribution(senders[0])) if senders else self.own()[: len(outputs)]
         per_member = 1 if self.op.startswith("all_to_all") else len(outputs) // max(self.size, 1)
-        first = contribution(senders[0]) if same and senders and not self.op.startswith("all_to_all") else None
+        first: list[torch.Tensor] = []
         for member in senders:
-            outputs[member * per_member : (member + 1) * per_member] = first or contribution(member)
+            part = slice(member * per_member, (member + 1) * per_member)
+            alike = same and [one.shape for one in first] == [one.shape for one in outputs[part]]
+            first = first if alike else list(contribution(member))
+            outputs[part] = first
         if outputs:
             own = slice(self.group_rank * per_member, (self.group_rank + 1) * per_member)
             outputs[own] = [mine.view_as(out) for mine, out in zip(self.own(), outputs[own], strict=True)]
@@ -171,10 +198,11 @@ def _reduce_many(reduce_op: str, mine: torch.Tensor, theirs: torch.Tensor, times
         return _c10d.reduce_tensors([mine, theirs], reduce_op)
     if reduce_op == "bit_xor":
         return mine.clone()
-    if mine.dtype == torch.bool or reduce_op not in ("sum", "avg"):
+    exact = mine.is_floating_point() or mine.is_complex()
+    if mine.dtype == torch.bool or reduce_op not in ("sum", "avg") or (reduce_op == "avg" and not exact):
         return _c10d.reduce_tensors([mine, *[theirs] * times], reduce_op)
     wide = torch.complex128 if mine.is_complex() else torch.float64 if mine.is_floating_point() else torch.int64
     total = mine.to(wide) + theirs.to(wide) * times
     if reduce_op == "avg":
-        total = total / (times + 1) if total.is_floating_point() or total.is_complex() else total // (times + 1)
+        total = total / (times + 1)
     return total.to(mine.dtype)

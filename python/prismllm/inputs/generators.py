@@ -13,14 +13,14 @@ from prismllm.inputs.communication import Communication
 Generator = Callable[[Communication, int, torch.Tensor], Any]
 
 
-def _same(generator: Generator) -> Generator:
-    generator.same = True
+def _marked(generator: Generator, same: bool = False, of_peers: bool = False) -> Generator:
+    generator.is_generator, generator.same, generator.of_peers = True, same, of_peers
     return generator
 
 
 def constant(value: float | int | bool) -> Generator:
     """Every element is `value`."""
-    return _same(lambda communication, peer, like: torch.full_like(like, value))
+    return _marked(lambda communication, peer, like: torch.full_like(like, value), same=True)
 
 
 def zeros() -> Generator:
@@ -43,19 +43,19 @@ def like_mine() -> Generator:
         whole = not (like.is_floating_point() or like.is_complex())
         return torch.zeros_like(like) if whole else draw(communication, peer, like)
 
-    return _same(generate)
+    return _marked(generate, same=True, of_peers=True)
 
 
 def integers(low: int, high: int) -> Generator:
     """Whole numbers, low <= x < high, of each peer its own, the same in every run."""
-    if not low < high:
-        raise ValueError(f"integers({low}, {high}); accepted: low < high")
+    if not -(2**63) <= low < high < 2**63:
+        raise ValueError(f"integers({low}, {high}); accepted: low < high, both of 64 bits")
 
     def generate(communication: Communication, peer: int, like: torch.Tensor) -> torch.Tensor:
         drawn = torch.randint(low, high, like.shape, generator=communication.generator(peer))
         return drawn.to(like.dtype)
 
-    return generate
+    return _marked(generate)
 
 
 def normal(mean: float = 0.0, deviation: float = 1.0) -> Generator:
@@ -65,7 +65,7 @@ def normal(mean: float = 0.0, deviation: float = 1.0) -> Generator:
         drawn = torch.randn(like.shape, generator=communication.generator(peer), dtype=torch.float64)
         return (drawn * deviation + mean).to(like.dtype)
 
-    return generate
+    return _marked(generate)
 
 
 def _fitted(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -86,32 +86,49 @@ class Recorded:
         from prismllm import data
 
         self.path = path
-        self.data = data.open(path)
+        self._last: tuple = (None, None)
+        try:
+            self.data = data.open(path)
+        except OSError as reason:
+            raise ValueError(
+                f"recorded('{path}'): {reason}; accepted: a folder that capture --data has written"
+            ) from None
 
     def check_world(self, world_size: int) -> None:
         if self.data.world_size != world_size:
             raise ValueError(f"'{self.path}' is of {self.data.world_size} ranks; accepted: of {world_size}")
 
+    def _collective(self, c: Communication):
+        """The last one is kept: every peer of a communication asks for it."""
+        if (c.group, c.number) != self._last[0]:
+            kept = self.data.collective(c.group, c.number)
+            if kept.members != c.members or kept.op != c.op:
+                raise ValueError(f"'{self.path}' has {kept!r} of ranks {kept.members}")
+            self._last = ((c.group, c.number), kept)
+        return self._last[1]
+
     def __call__(self, communication: Communication, peer: int, like: torch.Tensor) -> torch.Tensor:
         c = communication
+        if c.op == "recv" and c.peer < 0:
+            raise ValueError(
+                f"'{self.path}' does not say which sender a receive from anybody met; give it another rule"
+            )
         position = next(i for i, tensor in enumerate(c.sent_by(peer)) if tensor is like)
         sender = c.members[peer]
         try:
             if c.op == "recv":
                 kept = self.data.message(c.group, sender, c.rank, c.tag, c.number)
             else:
-                kept = self.data.collective(c.group, c.number)
-                if kept.members != c.members or kept.op != c.op:
-                    raise ValueError(f"'{self.path}' has {kept!r} of ranks {kept.members}")
+                kept = self._collective(c)
             by_destination = c.op.startswith(("reduce_scatter", "all_to_all")) or c.op == "scatter"
             index = c.group_rank * len(c.sent_by(peer)) + position if by_destination else position
-            return kept.inputs(sender)[index].torch().view_as(like)
+            return kept.input(sender, index).torch().view_as(like)
         except KeyError as missing:
-            raise ValueError(
-                missing.args[0]
-                if isinstance(missing.args[0], str)
-                else f"'{self.path}' keeps no input {missing.args[0]} of rank {sender} for it"
-            ) from None
+            if isinstance(missing.args[0], str):
+                raise ValueError(missing.args[0]) from None
+            chosen = self.data.for_ranks
+            why = "" if chosen is None else f"; it was recorded --for-ranks {chosen}, which keeps what these receive"
+            raise ValueError(f"'{self.path}' keeps no input of rank {sender} for it{why}") from None
 
 
 def recorded(path: str) -> Generator:

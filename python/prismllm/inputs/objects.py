@@ -12,7 +12,7 @@ import torch
 import torch.distributed.distributed_c10d as c10d
 from torch.distributed.checkpoint.utils import _DistWrapper
 
-from prismllm.inputs.communication import Communication
+from prismllm.inputs.communication import TORCH, Communication
 
 # Functions of torch that receive objects -> the local that holds what the receiver has in their place.
 _RECEIVE = {
@@ -27,8 +27,17 @@ _TAKES_WEIGHTS_ONLY = "weights_only" in inspect.signature(c10d._object_to_tensor
 Sizes = Callable[[Communication, int, torch.Tensor], Any]  # a generator, of the messages that say sizes
 
 
+def _frame_of(communication: Communication, functions):
+    """Of the call of one of these functions of torch, or None."""
+    frames = communication.python_frames()
+    return next(
+        (frame for frame in frames if frame.f_code.co_name in functions and frame.f_code.co_filename.startswith(TORCH)),
+        None,
+    )
+
+
 def brings_objects(communication: Communication) -> bool:
-    return any(frame.f_code.co_name in (*_RECEIVE, *_GATHER) for frame in communication.python_frames())
+    return _frame_of(communication, (*_RECEIVE, *_GATHER)) is not None
 
 
 def receiving_frame(communication: Communication):
@@ -37,14 +46,14 @@ def receiving_frame(communication: Communication):
         return None
     if communication.root == communication.group_rank:
         return None
-    return next((frame for frame in communication.python_frames() if frame.f_code.co_name in _RECEIVE), None)
+    return _frame_of(communication, _RECEIVE)
 
 
 def gathering_frame(communication: Communication):
     """Of the call that gathers objects by this communication, or None."""
     if not communication.outputs or not communication.op.startswith(("all_gather", "gather")):
         return None
-    return next((frame for frame in communication.python_frames() if frame.f_code.co_name in _GATHER), None)
+    return _frame_of(communication, _GATHER)
 
 
 def own_objects(frame) -> list[Any]:

@@ -69,8 +69,6 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         ended["internal"] = True
     else:
         code, error = _run_program(options)
-    if error is None and (error := takeover.failure()):
-        code = 1
     if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
         return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
@@ -79,6 +77,8 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         memory["private_bytes"], memory["peak_private_bytes"] = private_bytes()
     if error is None and code != 0:
         error = f"exited with code {code}"
+    if takeover.answering and "internal" not in ended:
+        code, error = _of_rank_alone(takeover.answering, code, error)
     ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
     if error is not None:  # first of all: peers may wait for this rank
         write_status(status, **ended)
@@ -86,6 +86,11 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             takeover.finish_rank(error)
     threading._shutdown()
     atexit._run_exitfuncs()
+    if error is None and takeover.answering and takeover.answering.failure:  # of an exit handler
+        code, error = _of_rank_alone(takeover.answering, code, error)
+        ended["error"] = error
+        with contextlib.suppress(Exception):
+            takeover.finish_rank(error)
     if error is None:
         try:
             takeover.finish_rank("")
@@ -93,10 +98,23 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             ended.update(error=f"could not finish its recording: {failure}", internal=True)
             code = 1
     if takeover.answering:
-        takeover.answering.write(RunFolder(options.run_dir).rank_answers(rank))
+        try:
+            takeover.answering.write(RunFolder(options.run_dir).rank_answers(rank))
+        except OSError as failure:
+            if not ended["error"]:
+                ended.update(error=f"could not tell who answered it: {failure}", internal=True)
+                code = 1
     write_status(status, **ended, **memory)
     _flush()
     return code
+
+
+def _of_rank_alone(answering, code: int, error: str | None) -> tuple[int, str | None]:
+    """A rule that failed comes first, also where the program has hidden it; any other failure with what the rank has
+    been told."""
+    if answering.failure:
+        return code or 1, answering.failure
+    return code, error if error is None else f"{error.rstrip()}\n{answering.last_words()}"
 
 
 def _measured_stride(ranks: int) -> int:

@@ -110,11 +110,20 @@ class Zygote:
         left = kill_below(self.pid)  # what ranks have left: loader workers, daemons
         self.tell("end", left=left)
 
+    def next_batch(self) -> list[int]:
+        """Of ranks that run alone."""
+        try:
+            return self.solo.batch()
+        except Exception:
+            self.end(0.0)
+            self.tell("failed", text="which ranks are alike could not be found:\n" + traceback.format_exc().rstrip())
+            return []
+
     def start_ranks(self, address: str) -> None:
         """As many as may be there at a time."""
         options = self.options
         if self.solo and not self.ending and not self.to_come and not self.ranks_here():
-            self.to_come.extend(self.solo.batch())
+            self.to_come.extend(self.next_batch())
             if not self.to_come and self.more_ranks_fd >= 0:
                 os.close(self.more_ranks_fd)
                 self.more_ranks_fd = -1
@@ -211,6 +220,17 @@ class Zygote:
                 os.kill(pid, signal.SIGCONT)  # SIGTERM does not end a stopped process
 
 
+def _load_rules(options: LaunchOptions) -> str:
+    """What is wrong with them, or nothing."""
+    from prismllm.inputs.loading import RulesError, load
+
+    try:
+        options.rules = load(options.inputs, options.world_size)
+    except RulesError as reason:
+        return str(reason)
+    return f"--inputs: '{options.inputs}' starts threads; accepted: none" if len(thread_names()) > 1 else ""
+
+
 def main() -> None:
     path, control_fd, parent, _, *skip = sys.argv[1:]
     die_with_parent(int(parent), signal.SIGTERM)
@@ -233,22 +253,16 @@ def main() -> None:
             raise
         control.set_inheritable(True)  # begin again without that package; each rank will import it itself
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], reason.module])
+    wrong = _load_rules(options) if options.inputs else ""  # before signals are handled: it is the user's code
     zygote = Zygote(options, control)
+    if wrong:
+        zygote.tell("failed", text=wrong, exit_code=2)
+        zygote.tell("end", left=[])
+        return
     if options.inputs:
-        from prismllm.inputs.answering import RulesError, load
         from prismllm.solo.running import Solo
 
-        try:
-            options.rules = load(options.inputs, options.world_size)
-            zygote.solo = Solo(options, options.rules)
-        except RulesError as reason:
-            zygote.tell("failed", text=str(reason), exit_code=2)
-            zygote.tell("end", left=[])
-            return
-        if len(thread_names()) > 1:
-            zygote.tell("failed", text=f"--inputs: '{options.inputs}' starts threads; accepted: none", exit_code=2)
-            zygote.tell("end", left=[])
-            return
+        zygote.solo = Solo(options, options.rules)
     take_back = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()

@@ -12,15 +12,44 @@ from torch import nn
 from prismllm.moe.shares import Shares, assigned, counts_of
 
 _CHOSEN, _OTHER = 8.0, -8.0  # logits
+_NAMED = 12  # modules in an error
+
+
+class _OptimizerSteps:
+    """How many steps the program's optimizers have taken: all micro-batches of one, and what is computed again in its
+    backward pass, get the same row of shares."""
+
+    def __init__(self):
+        self.taken: int | None = None  # None: not counted yet
+
+    def __call__(self) -> int:
+        if self.taken is None:
+            from torch.optim.optimizer import register_optimizer_step_post_hook
+
+            self.taken = 0
+            register_optimizer_step_post_hook(self._count)
+        return self.taken
+
+    def _count(self, *_) -> None:
+        from prismllm import takeover
+
+        if takeover.answering is None or not takeover.answering.at_work:  # a rule's optimizers are not the program's
+            self.taken += 1
+
+
+_steps = _OptimizerSteps()
 
 
 class MockRouter:
     """A forward hook. The module's floating-point output [..., experts] becomes logits whose top_k are the wanted
-    choices, with the gradient that it had; an output of whole numbers [..., top_k] becomes the choices themselves."""
+    choices, with the gradient that it had; an output of whole numbers [..., top_k] becomes the choices themselves.
+    `step` gives the row of shares, `used` is called with each call."""
 
-    def __init__(self, shares: Shares, top_k: int, capacity: int | None = None):
+    def __init__(self, shares: Shares, top_k: int, capacity: int | None = None, step: Callable[[], int] = _steps,
+                 used: Callable[[], None] = lambda: None):  # fmt: skip
         self.shares, self.top_k, self.capacity = shares, top_k, capacity
-        self.step = 0  # calls so far
+        self.step, self.used = step, used
+        step()
 
     def counts(self, tokens: int, step: int) -> list[int]:
         return counts_of(self.shares[step % len(self.shares)], tokens, self.top_k, self.capacity)
@@ -30,16 +59,14 @@ class MockRouter:
         return torch.tensor(assigned(self.counts(tokens, step), tokens, self.top_k), dtype=torch.int64)
 
     def __call__(self, module: nn.Module, arguments: tuple, output: Any) -> Any:
+        self.used()
+        step = self.step()
         if isinstance(output, tuple | list):
-            step = self.step
             replaced = [self._replaced(one, step) if isinstance(one, torch.Tensor) else one for one in output]
-            self.step += 1
             return type(output)(replaced)
         if not isinstance(output, torch.Tensor):
             raise TypeError(f"the router gave a {type(output).__name__}; accepted: tensors")
-        replaced = self._replaced(output, self.step)
-        self.step += 1
-        return replaced
+        return self._replaced(output, step)
 
     def _replaced(self, output: torch.Tensor, step: int) -> torch.Tensor:
         experts = len(self.shares[0])
@@ -53,7 +80,8 @@ class MockRouter:
         logits = torch.full((choices.shape[0], experts), _OTHER, dtype=output.dtype, device=output.device)
         order = torch.arange(self.top_k, dtype=output.dtype, device=output.device)  # the first is the likeliest
         logits.scatter_(1, choices, (_CHOSEN - order / self.top_k).expand_as(choices))
-        return logits.view(output.shape) + (output - output.detach())
+        # With the gradient that it had, and without the infinities of values that were made.
+        return logits.view(output.shape) + (output - output.detach()).nan_to_num(0.0, 0.0, 0.0)
 
 
 def wrap(model: nn.Module, pattern: str, shares: Shares, top_k: int, capacity: int | None = None) -> list[str]:
@@ -64,25 +92,46 @@ def wrap(model: nn.Module, pattern: str, shares: Shares, top_k: int, capacity: i
     return names
 
 
-def mock_router(pattern: str, shares: Shares, top_k: int, capacity: int | None = None) -> None:
-    """In a file of rules: the same for every model of every rank, when it is first called. A run in which no module has
-    such a name is an error."""
+def mock_router(pattern: str, shares: Shares, top_k: int, capacity: int | None = None, optional: bool = False) -> None:
+    """In a file of rules: the same for every model of every rank, when it is first called. `pattern` is compared with
+    the modules' names, counted from the module that the program calls. A run in which none has such a name is an error,
+    unless it is optional."""
     from prismllm.inputs.rule import add_setup
 
-    add_setup(f"mock_router({pattern!r})", lambda used: _watch_models(pattern, shares, top_k, capacity, used))
+    models = _Models(pattern, shares, top_k, capacity)
+    add_setup(f"mock_router({pattern!r})", models.watch, optional, models.missed)
 
 
-def _watch_models(pattern: str, shares: Shares, top_k: int, capacity: int | None, used: Callable[[], None]) -> None:
-    seen: dict[int, nn.Module] = {}  # kept, so that no other gets the number of one of them
+class _Models:
+    """The modules of a rank's program, as they are called first."""
 
-    def look(module: nn.Module, _arguments: tuple) -> None:
-        """Before a module's first call; a model is called before its parts."""
-        if id(module) in seen:
-            return
-        for name, one in module.named_modules():
-            if id(one) not in seen and name and fnmatch.fnmatchcase(name, pattern):
-                one.register_forward_hook(MockRouter(shares, top_k, capacity))
-                used()
-            seen[id(one)] = one
+    def __init__(self, pattern: str, shares: Shares, top_k: int, capacity: int | None):
+        self.pattern = pattern
+        self._make = lambda used: MockRouter(shares, top_k, capacity, used=used)
+        self._known: dict[int, nn.Module] = {}  # kept, so that no other gets the number of one of them
+        self._hooked: set[int] = set()
+        self._names: dict[str, None] = {}
 
-    torch.nn.modules.module.register_module_forward_pre_hook(look)
+    def watch(self, used: Callable[[], None]) -> None:
+        def look(module: nn.Module, _arguments: tuple) -> None:
+            """Before a module's call; a model is called before its parts, as a rule."""
+            if id(module) in self._known:
+                return
+            for name, one in module.named_modules():
+                self._known[id(one)] = one
+                if not name:
+                    continue
+                self._names[name] = None
+                if id(one) not in self._hooked and fnmatch.fnmatchcase(name, self.pattern):
+                    self._hooked.add(id(one))
+                    one.register_forward_hook(self._make(used))
+
+        torch.nn.modules.module.register_module_forward_pre_hook(look)
+
+    def missed(self) -> str:
+        """For an error where nothing fitted: what modules there were."""
+        if self._hooked:
+            return ""
+        likely = sorted(self._names, key=lambda name: not any(part in name.lower() for part in ("rout", "gate")))
+        more = ", ..." if len(likely) > _NAMED else ""
+        return f" (the modules are {', '.join(likely[:_NAMED])}{more})" if likely else " (no module was called)"

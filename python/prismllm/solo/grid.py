@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+# Peers elsewhere along an axis go with the rank (pipeline neighbours, rings), or stay where they are (a fixed root).
+WAYS = ("relative", "fixed")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -36,7 +39,7 @@ class Grid:
         for group in groups:
             if group.key in self.by_key:
                 continue
-            if group.members == tuple(range(world_size)):
+            if len(group.members) == world_size and group.members == tuple(range(world_size)):
                 self.by_key[group.key] = (-1, group)
                 continue
             number = last.get(group.site, -1)
@@ -76,17 +79,24 @@ class Grid:
         places = (self._at.get((*at[:axis], position, *at[axis + 1 :])) for position in range(size))
         return tuple(place for place in places if place is not None)
 
-    def shape(self, rank: int) -> tuple[int, ...]:
+    def group_sizes(self, rank: int) -> tuple[int, ...]:
         """What ranks of one class have in common: the size of their group in each dimension, 0 where they have none."""
         held = (dimension.of_rank.get(rank) for dimension in self.dimensions)
         return tuple(len(one[0].members) if one else 0 for one in held)
 
     def like(
-        self, model: int, rank: int, groups: Sequence[str], peers: Sequence[int], relative: bool
+        self, model: int, rank: int, groups: Sequence[str], peers: Sequence[int], ways: Sequence[str]
     ) -> tuple[list[str], list[int]] | None:
         """The groups and peers of `rank` where it is to the job what `model` is with these; None where that is not
-        defined. Peers elsewhere along an axis go with the rank (`relative`: pipeline neighbours, rings), or stay where
-        they are (a fixed root)."""
+        defined. `ways`: one of WAYS for each peer."""
+        translated = self.groups_like(rank, groups)
+        moved = [self.moved(peer, model, rank, way) for peer, way in zip(peers, ways, strict=True)]
+        if translated is None or None in moved or len(set(moved)) != len(moved):
+            return None
+        return translated, moved
+
+    def groups_like(self, rank: int, groups: Sequence[str]) -> list[str] | None:
+        """The groups that `rank` has in the place of these of another rank."""
         translated = []
         for key in groups:
             if key not in self.by_key:
@@ -98,10 +108,11 @@ class Grid:
                     return None
                 group = held[0]
             translated.append(group.key)
-        moved = [self._moved(peer, model, rank, relative) for peer in peers]
-        return None if None in moved or len(set(moved)) != len(moved) else (translated, moved)
+        return translated
 
-    def _moved(self, peer: int, model: int, rank: int, relative: bool) -> int | None:
+    def moved(self, peer: int, model: int, rank: int, way: str) -> int | None:
+        """The peer of `rank` in the place of one of `model`'s."""
+        relative = way == "relative"
         if peer == model:
             return rank
         if not self._at:

@@ -19,9 +19,10 @@ class Alike:
     ranks: list[tuple[int, int, list[int], list[int]]] = field(default_factory=list)
     verified: int = 0
     split: list[int] = field(default_factory=list)
+    misfit: str = ""
 
     def summary(self) -> dict:
-        return {"verified": self.verified, "split": self.split}
+        return {"verified": self.verified, "split": self.split, "misfit": self.misfit}
 
 
 def alike_ranks(folder: RunFolder, world_size: int) -> Alike:
@@ -30,21 +31,25 @@ def alike_ranks(folder: RunFolder, world_size: int) -> Alike:
         return Alike()
     with open(folder.classes) as file:
         outcome = json.load(file)
-    found = Alike(verified=outcome["verified"], split=outcome["split"])
+    found = Alike(verified=outcome["verified"], split=outcome["split"], misfit=outcome["misfit"])
     if not outcome["like"]:
         return found
     grid = Grid(world_size, groups_of(folder, 0))
     fragments = Fragments(folder, grid)
-    number = {}
-    for key, (_, group) in grid.by_key.items():
-        number[key] = len(found.groups)
-        found.groups.append((key, list(group.members)))
+    number: dict[str, int] = {}  # of those that are used
+
+    def numbered(key: str) -> int:
+        if key not in number:
+            number[key] = len(found.groups)
+            found.groups.append((key, list(grid.by_key[key][1].members)))
+        return number[key]
+
     for rank, model in sorted((int(rank), model) for rank, model in outcome["like"].items()):
         _, groups, peers = fragments.of(model)
-        if (like := grid.like(model, rank, groups, peers, outcome["ways"][str(model)] == "relative")) is None:
+        if (like := grid.like(model, rank, groups, peers, outcome["ways"][str(model)])) is None:
             raise ValueError(
                 f"rank {rank} was taken to be like rank {model}, but its groups or peers do not follow; "
                 "run all ranks, with --classes none"
             )
-        found.ranks.append((rank, model, [number[key] for key in like[0]], like[1]))
+        found.ranks.append((rank, model, [numbered(key) for key in like[0]], like[1]))
     return found

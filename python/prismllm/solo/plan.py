@@ -10,38 +10,40 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prismllm.solo.grid import Grid
+from prismllm.solo.grid import WAYS, Grid
 
-WAYS = ("relative", "fixed")  # of Grid.like()
+Ways = tuple[frozenset[str], ...]  # by peer
 LIMIT = 16  # of a class's sample, where nothing else is asked for
 
 
 @dataclass
 class Outcome:
     like: dict[int, int] = field(default_factory=dict)  # rank that has not run -> one that has
-    verified: int = 0
+    verified: int = 0  # ranks that ran to be compared
     split: list[int] = field(default_factory=list)  # representatives of classes that were none
-    ways: dict[int, str] = field(default_factory=dict)  # representative -> of WAYS, how its peers are found
+    misfit: str = ""  # why all of them ran in the end
+    ways: dict[int, list[str]] = field(default_factory=dict)  # representative -> how each of its peers is found
 
 
 class Plan:
-    """`alike(model, rank)`: the WAYS by which one of two ranks that have run follows from the other by structure,
-    groups and peers; empty where they differ. `follows(model, rank, way)`: whether a rank's groups and peers can be
-    said without running it. `named`: the user's classes; `told_apart`: ranks for which it differs are of different
-    classes. The caller runs what batch() gives until it gives nothing."""
+    """`alike(model, rank)`: for each peer of the one of two ranks that have run the WAYS by which the other's follows;
+    None where they differ in structure, groups or peers. `follows(model, rank, ways)`: whether a rank's groups and
+    peers can be said without running it. `named`: the user's classes; `rules_of_rank`: ranks for which it differs are
+    of different classes. The caller runs what batch() gives until it gives nothing."""
 
-    def __init__(self, grid: Grid, alike: Callable[[int, int], frozenset[str]],
-                 follows: Callable[[int, int, str], bool], verify: int | None = None,
-                 named: Callable[[int], object] | None = None,
-                 told_apart: Callable[[int], object] = lambda rank: None):  # fmt: skip
+    def __init__(self, grid: Grid, alike: Callable[[int, int], Ways | None],
+                 follows: Callable[[int, int, list[str]], bool], verify: int | None = None,
+                 named: Sequence[object] | None = None,
+                 rules_of_rank: Callable[[int], object] = lambda rank: None):  # fmt: skip
         self.grid = grid
         self._alike, self._follows = alike, follows
         self.verify = verify
-        self._told_apart = told_apart
+        self._rules_of_rank = rules_of_rank
         self.done: set[int] = set()
+        self._verified: set[int] = set()
         self.outcome = Outcome()
         self._steps = self._named(named) if named else self._found()
 
@@ -74,21 +76,23 @@ class Plan:
         classes: dict[object, list[int]] = defaultdict(list)
         for rank in sorted(inside):
             place = tuple(label.get(at(rank)[axis], ("", at(rank)[axis])) for axis, label in labels)
-            classes[place, grid.shape(rank), self._told_apart(rank)].append(rank)
+            classes[place, grid.group_sizes(rank), self._rules_of_rank(rank)].append(rank)
         return list(classes.values())
 
-    def _named(self, named: Callable[[int], object]) -> Iterable[Iterable[int]]:
+    def _named(self, named: Sequence[object]) -> Iterable[Iterable[int]]:
         classes: dict[object, list[int]] = defaultdict(list)
         for rank in range(self.grid.world_size):
-            classes[named(rank)].append(rank)
+            classes[named[rank], self._rules_of_rank(rank)].append(rank)
         yield from self._run(list(classes.values()))
 
     def _cut(self, line, first: int, last: int, positions: dict[int, int]) -> Iterable[Iterable[int]]:
-        """Fills in position -> a position that it is like, for first to last."""
+        """Fills in position -> a position that it is like, for first to last: where both ends, the middle and the
+        neighbours of the first are like it (every second or third rank may be another)."""
+        looked = sorted({min(first + 1, last), min(first + 2, last), (first + last) // 2, last})
         middle = (first + last) // 2
-        yield [line[first], line[middle], line[last]]
-        like_first = [self._alike(line[first], line[at]) for at in (middle, last)]
-        if all(like_first):
+        yield [line[first], *(line[at] for at in looked)]
+        like_first = [self._alike(line[first], line[at]) for at in looked]
+        if None not in like_first:
             positions.update(dict.fromkeys(range(first, last + 1), first))
         elif last - first < 2:
             positions.update({first: first, last: last})
@@ -101,7 +105,7 @@ class Plan:
         firsts = sorted(set(positions.values()))
         merged: dict[int, int] = {}
         for first in firsts:
-            same = (known for known in set(merged.values()) if self._alike(line[known], line[first]))
+            same = (known for known in set(merged.values()) if self._alike(line[known], line[first]) is not None)
             merged[first] = next(same, first)
         return {position: merged[first] for position, first in positions.items()}
 
@@ -114,18 +118,17 @@ class Plan:
         split = []
         for model, members in zip(models, classes, strict=True):
             checked = [rank for rank in members if rank in self.done and rank != model]
-            self.outcome.verified += len(checked)
-            alike = {rank: self._alike(model, rank) for rank in checked}
-            ways = frozenset(WAYS).intersection(*alike.values())
-            if ways:
-                way = self.outcome.ways[model] = next(way for way in WAYS if way in ways)
+            self._verified.update(checked)
+            ways, odd = self._ways(model, checked)
+            if odd is None:
+                self.outcome.ways[model] = ways
                 others = [rank for rank in members if rank not in self.done]
-                known = [rank for rank in others if self._follows(model, rank, way)]
+                known = [rank for rank in others if self._follows(model, rank, ways)]
                 self.outcome.like.update(dict.fromkeys(known, model))
                 yield set(others) - set(known)
             else:
-                odd = min(alike, key=lambda rank: (len(alike[rank]), rank))
                 split.append(([model, odd], members))
+        self.outcome.verified = len(self._verified)
         self.outcome.split += [model for (model, _), _ in split]
         for through, members in split:
             parts = yield from self._divided(through, members)
@@ -133,6 +136,16 @@ class Plan:
                 yield from self._run(parts)
             else:  # no line of the grid tells why
                 yield members
+
+    def _ways(self, model: int, checked: Iterable[int]) -> tuple[list[str], int | None]:
+        """How the peers of all these are found, or the first rank for which there is no way."""
+        left = self._alike(model, model) or ()
+        for rank in checked:
+            found = self._alike(model, rank)
+            if found is None or not all(both := [a & b for a, b in zip(left, found, strict=True)]):
+                return [], rank
+            left = tuple(both)
+        return [next(way for way in WAYS if way in slot) for slot in left], None
 
     def _sample(self, model: int, members: list[int]) -> list[int]:
         others = [rank for rank in members if rank != model]

@@ -9,11 +9,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from prismllm.launch.options import LaunchOptions, RunFolder
-from prismllm.solo.grid import Grid, Group
-from prismllm.solo.plan import WAYS, Plan
+from prismllm.solo.grid import WAYS, Grid, Group
+from prismllm.solo.plan import Plan, Ways
 
 if TYPE_CHECKING:  # it imports torch
     from prismllm.inputs.rule import Rules
+
+
+_MOST_LEFT = 4096  # ranks that run because those that have run do not fit together; more would take an hour
 
 
 def groups_of(folder: RunFolder, rank: int) -> list[Group]:
@@ -49,18 +52,23 @@ class Fragments:
             digest.update(column.tobytes())
         return digest.digest(), names, peers
 
-    def alike(self, model: int, rank: int) -> frozenset[str]:
-        if model == rank:
-            return frozenset(WAYS)
+    def alike(self, model: int, rank: int) -> Ways | None:
         (structure, groups, peers), (other, its_groups, its_peers) = self.of(model), self.of(rank)
-        if structure != other or self.grid.shape(model) != self.grid.shape(rank):
-            return frozenset()
-        found = {way: self.grid.like(model, rank, groups, peers, way == "relative") for way in WAYS}
-        return frozenset(way for way, like in found.items() if like == (its_groups, its_peers))
+        if model == rank:
+            return (frozenset(WAYS),) * len(peers)
+        if structure != other or self.grid.group_sizes(model) != self.grid.group_sizes(rank):
+            return None
+        if self.grid.groups_like(rank, groups) != its_groups:
+            return None
+        found = tuple(
+            frozenset(way for way in WAYS if self.grid.moved(peer, model, rank, way) == its_peer)
+            for peer, its_peer in zip(peers, its_peers, strict=True)
+        )
+        return found if all(found) else None
 
-    def follows(self, model: int, rank: int, way: str) -> bool:
+    def follows(self, model: int, rank: int, ways: list[str]) -> bool:
         _, groups, peers = self.of(model)
-        return self.grid.like(model, rank, groups, peers, way == "relative") is not None
+        return self.grid.like(model, rank, groups, peers, ways) is not None
 
 
 class Solo:
@@ -70,13 +78,14 @@ class Solo:
         self.options, self.rules = options, rules
         self.folder = RunFolder(options.run_dir)
         self.plan: Plan | None = None
-        self.begun = False
+        self.begun = self.over = False
 
     def batch(self) -> list[int]:
+        if self.over:
+            return []
         if not self.options.classes:
-            ranks = [] if self.begun else list(self.options.ranks)
-            self.begun = True
-            return ranks
+            self.over = True
+            return list(self.options.ranks)
         if not self.begun:
             self.begun = True
             return [0]  # it tells of all groups
@@ -84,9 +93,39 @@ class Solo:
             grid = Grid(self.options.world_size, groups_of(self.folder, 0))
             fragments = Fragments(self.folder, grid)
             self.plan = Plan(grid, fragments.alike, fragments.follows, self.options.verify,
-                             self.rules.classes, self.rules.told_apart)  # fmt: skip
+                             self.rules.classes, self.rules.rules_of_rank)  # fmt: skip
             self.plan.done.add(0)
-        if not (ranks := self.plan.batch()):
-            with open(self.folder.classes, "w") as file:
-                json.dump(asdict(self.plan.outcome), file)
-        return ranks
+        if ranks := self.plan.batch():
+            return ranks
+        self.over = True
+        self._write_outcome()
+        if not (left := sorted(self.plan.outcome.like)) or not (misfit := self._misfit()):
+            return []
+        # Some class was none, and no sample has shown it.
+        self.plan.outcome.misfit = misfit
+        if len(left) > _MOST_LEFT:
+            left = []
+        else:
+            self.plan.outcome.like.clear()
+        self._write_outcome()
+        return left
+
+    def _write_outcome(self) -> None:
+        with open(self.folder.classes, "w") as file:
+            json.dump(asdict(self.plan.outcome), file)
+
+    def _misfit(self) -> str:
+        """Where the ranks, with those that did not run, contradict each other: a message that nobody receives."""
+        from prismllm import _graph
+        from prismllm.solo.merging import alike_ranks
+
+        alike = alike_ranks(self.folder, self.options.world_size)
+        paths = [os.fsencode(os.path.join(self.folder.fragments, f"rank-{rank}.prism")) for rank in self.plan.done]
+        first = _graph.open(paths[0])
+        try:
+            graph = _graph.merge(paths, first.world_size, first.progress_model, first.timed, "{}", alike.groups,
+                                 alike.ranks)  # fmt: skip
+            _graph.validate(graph)
+        except ValueError as reason:
+            return str(reason)
+        return ""
