@@ -146,7 +146,11 @@ class Many(Form):
     """A list, not empty; of tables it is what [[name]] makes."""
 
     of: Form
-    accepted = property(lambda self: f"a list of at least one of: {self.of.accepted}")
+
+    @property
+    def accepted(self) -> str:
+        tables = self.of.accepted == "a table"
+        return "tables in double brackets" if tables else f"a list of at least one of: {self.of.accepted}"
 
     def read(self, value: object, place: Place) -> list:
         if not isinstance(value, list) or not value:

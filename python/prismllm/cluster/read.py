@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from prismllm.cluster.cluster import Cluster, cables
-from prismllm.cluster.errors import ClusterError, Place
+from prismllm.cluster.errors import ClusterError, Place, shown
 from prismllm.cluster.keys import MOST_CABLES, MOST_DEVICES, file_form
 from prismllm.cluster.lines import lines_of, tomllib
 from prismllm.cluster.model import Site
@@ -52,9 +52,17 @@ def read_toml(text: str, file: str) -> Cluster:
 
 
 def _syntax_error(text: str, file: str, reason: str) -> ClusterError:
+    """`reason`: what the parser says, as a rule with the line at its end."""
     at = re.search(r" \(at line (\d+), column \d+\)$", reason)
-    line = int(at[1]) if at else text.count("\n", 0, len(text.rstrip())) + 1
-    return ClusterError(file, line, f"{re.sub(r' [(]at .*[)]$', '', reason)}; accepted: TOML")
+    if at:
+        line = int(at[1])
+    elif digits := re.search("[0-9_]{1000}", text):
+        reason, line = "a number has thousands of digits", text.count("\n", 0, digits.start()) + 1
+    else:  # "at end of document"
+        line = text.count("\n", 0, len(text.rstrip())) + 1
+    reason = re.sub(r" \(at [^()]*\)$", "", reason)
+    source = shown(text.split("\n")[line - 1].strip())
+    return ClusterError(file, line, f"{reason}, in {source}; accepted: TOML")
 
 
 def _sites(values: Values) -> list[tuple[Site, Place]]:

@@ -79,7 +79,7 @@ def _rail(values: Values, kinds: tuple[NodeKind, ...], nodes: int) -> Rail:
 
 def _mesh(values: Values, kinds: tuple[NodeKind, ...], nodes: int) -> Mesh:
     if len({kind.nics.count for kind in kinds}) > 1:
-        raise values.place.error("a mesh joins NICs of equal number; accepted: kinds of node with the same nic.count")
+        raise (values.place / "kind").wrong("mesh", "where all kinds of node have the same nic.count")
     links = {kind.nics.link for kind in kinds}
     if not values["link"] and len(links) > 1:
         raise (values.place / "link").missing("a link, where kinds of node have unlike NICs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prismllm.cluster.errors import Place
 from prismllm.cluster.keys import MOST_PER_NODE, pcie_form
-from prismllm.cluster.library import DeviceType, device_type, devices, link_types
+from prismllm.cluster.library import DeviceType, device_keys, device_type, devices, link_types
 from prismllm.cluster.model import Link, Nics, NodeKind, Pcie
 from prismllm.cluster.nodes import spread
 from prismllm.cluster.read_link import read_link
@@ -26,9 +26,9 @@ def _device(values: Values) -> DeviceType:
     if isinstance(given, str):
         return devices()[given]
     like = devices()[given["like"]] if given["like"] else None
-    for key in ("memory", "memory_bandwidth", "pcie"):
-        if like is None and given[key] is None:
-            raise (given.place / key).missing("a value, or like = a device type that has one")
+    for name, key in device_keys(()).items():
+        if like is None and key.required and given[name] is None:
+            raise (given.place / name).missing(f"{key.form.accepted}; or like, a device type that has it")
     return device_type(given["name"], given, link_types(), like)
 
 
