@@ -42,7 +42,7 @@ def network(graph):
     ends = zip(graph.link_from.tolist(), graph.link_to.tolist(), strict=True)
     for (one, other), rate, delay in zip(ends, graph.bytes_per_second, graph.latency_ps.tolist(), strict=True):
         before = made.edges[one, other]["capacity"] if made.has_edge(one, other) else 0
-        made.add_edge(one, other, capacity=before + rate, delay=delay)
+        made.add_edge(one, other, capacity=before + rate, cost=10**15 + delay)
     return made
 
 
@@ -57,13 +57,14 @@ def flow(graph, sources, sinks):
 
 
 def route(graph, one, other, outside=False):
-    """Names along a way of least delay between two vertices that enters no other device, or nothing inside nodes."""
+    """Names along the way of fewest links, and of these of least delay, that enters no other device, or nothing inside
+    nodes."""
     import networkx
 
     net = network(graph)
     shut = np.flatnonzero(graph.vertex_host >= 0) if outside else np.arange(graph.devices)
     net.remove_nodes_from(set(shut.tolist()) - {one, other})
-    return [graph.vertex_name[vertex] for vertex in networkx.shortest_path(net, one, other, weight="delay")]
+    return [graph.vertex_name[vertex] for vertex in networkx.shortest_path(net, one, other, weight="cost")]
 
 
 def load_at(graph, vertices, towards):

@@ -1,5 +1,6 @@
 """A file that cannot be used gets one error: file, line, field, value, and what is accepted."""
 
+import doctest
 import json
 import random
 from importlib import resources
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from prismllm import cluster
 from prismllm.cluster import lines, quantities
+from prismllm.cluster.forms import Form
+from prismllm.cluster.keys import file_form
+from prismllm.cluster.tables import ByKind, Table
 
 POD = """\
 name = "pod"
@@ -290,6 +294,30 @@ def test_the_schema_is_made_from_the_parsers_keys():
 
     assert (resources.files("prismllm.cluster") / "cluster.schema.json").read_text(encoding="utf-8") == as_text()
     jsonschema.Draft202012Validator.check_schema(json.loads(as_text()))
+
+
+def test_the_documentation_lists_every_key_with_its_default_and_runs(repository, monkeypatch):
+    monkeypatch.chdir(repository)
+    assert doctest.testfile("docs/clusters.md", module_relative=False).failed == 0
+    text = (repository / "docs/clusters.md").read_text()
+
+    def rows(form):
+        for part in (getattr(form, name, None) for name in ("of", "first", "second")):
+            if isinstance(part, Form):
+                yield from rows(part)
+        tables = form.kinds.values() if isinstance(form, ByKind) else [form.keys] if isinstance(form, Table) else []
+        for keys in tables:
+            for name, key in keys.items():
+                default = key.otherwise if key.default is None else f"`{key.default}`"
+                default = "required" if key.required else str(key.default) if isinstance(key.default, int) else default
+                yield name, default, key.text
+                yield from rows(key.form)
+
+    wanted = set(rows(file_form()))
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert wanted <= {
+        (line[0].strip("| `"), line[2].strip(), line[3].removesuffix(" |")) for line in lines if len(line) == 4
+    }
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).resolve().parents[2] / "examples/clusters").glob("*.toml")))

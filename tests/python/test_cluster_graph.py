@@ -165,6 +165,14 @@ def test_a_node_of_one_device_without_nics_is_a_graph():
     assert list(g.vertex_name) == ["node0.gpu0", "node0.root"] and g.nic.tolist() == [-1]
 
 
+@pytest.mark.parametrize("device", sorted(cluster.devices()))
+def test_devices_of_a_node_reach_each_other_by_their_own_network_before_pcie(device):
+    tree = "pcie = { switches = 2, roots = 1 }"
+    g = graph(nodes(1, 8, nic="", more=tree).replace("A100-40GB", device))
+    between = {"nvswitch": ["node0.nvswitch"], "nvlink_mesh": [], "pcie": ["node0.pcie0"]}
+    assert route(g, 0, 1)[1:-1] == between[cluster.devices()[device].scale_up_kind]
+
+
 # --- links
 
 

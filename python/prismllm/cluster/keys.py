@@ -20,12 +20,12 @@ _SOME = Whole(1, 65536)
 def _link_keys() -> dict[str, Key]:
     known = Known("link_type", tuple(link_types()))
     return {
-        "type": Key(known, "kind of link whose bandwidth and delay hold where none are given"),
-        "bandwidth": Key(Amount(BANDWIDTH), "sustained, in one direction"),
-        "delay": Key(Amount(DURATION), "from one end to the other, with the processing at its far end"),
-        "efficiency": Key(Number(0, 1), "share of the bandwidth that the protocol leaves to data; 1, if not given"),
-        "burst": Key(Amount(SIZE), "bytes that pass at line_rate before the bandwidth holds"),
-        "line_rate": Key(Amount(BANDWIDTH), "bandwidth until the burst is used up"),
+        "type": Key(known, "kind of link"),
+        "bandwidth": Key(Amount(BANDWIDTH), "sustained, in one direction", otherwise="that of the type"),
+        "delay": Key(Amount(DURATION), "one way, with the processing at the far end", otherwise="that of the type"),
+        "efficiency": Key(Number(0, 1), "share of the bandwidth that the protocol leaves to data", otherwise="1"),
+        "burst": Key(Amount(SIZE), "bytes that pass at line_rate before the bandwidth holds", otherwise="no burst"),
+        "line_rate": Key(Amount(BANDWIDTH), "bandwidth until the burst is used up; goes with burst"),
     }  # fmt: skip
 
 
@@ -41,9 +41,12 @@ def _device() -> dict[str, Key]:
     like = Known("device_type", tuple(devices()))
     own = {
         "name": Key(Name(), "the device type's name", required=True),
-        "like": Key(like, "device type that has the figures not given here"),
+        "like": Key(like, "device type that has the figures not given here", otherwise="none"),
     }
-    return own | {name: Key(key.form, key.text) for name, key in device_keys(tuple(link_types())).items()}
+    return own | {
+        name: Key(key.form, key.text, otherwise=key.otherwise or "needed without like")
+        for name, key in device_keys(tuple(link_types())).items()
+    }
 
 
 @functools.cache
@@ -53,8 +56,8 @@ def pcie_form() -> Table:
         "switches": Key(Whole(0, MOST_PER_NODE), "PCIe switches; 0: devices and NICs are at the root complex", 0),
         "roots": Key(Whole(1, 16), "root complexes (sockets), each joined to each other", 1),
         **link,
-        "uplink": Key(_link(), "switch to root complex; as the other PCIe links, if not given"),
-        "root_link": Key(_link(), "between root complexes; as the other PCIe links, if not given"),
+        "uplink": Key(_link(), "switch to root complex", otherwise="as the other PCIe links"),
+        "root_link": Key(_link(), "between root complexes", otherwise="as the other PCIe links"),
     }, title="pcie")  # fmt: skip
 
 
@@ -62,48 +65,54 @@ def _node() -> dict[str, Key]:
     link = _link_keys()
     sharing = Many(Many(Whole(0, MOST_PER_NODE - 1)))
     nic = {
-        "count": Key(Whole(1, MOST_PER_NODE), "NICs of a node; 1, if not given, or as many as devices has"),
+        "count": Key(Whole(1, MOST_PER_NODE), "NICs of a node", otherwise="as many as devices has, or 1"),
         "attach": Key(Choice(("switch", "root")), "at the PCIe switch of its first device, or at the root complex",
                       "switch"),
         "devices": Key(sharing,
-                       "for each NIC the devices near it, which use the first of theirs; equal shares, if not given"),
+                       "for each NIC the devices near it; they use the first of theirs", otherwise="equal shares"),
         **link,
     }  # fmt: skip
     scale_up = {"nvswitch": link, "nvlink_mesh": link, "pcie": {}}
     device = Either(dict, Table(_device(), title="device"), Known("device_type", tuple(devices())))
     return {
-        "name": Key(Name(), "of this kind of node; the device type's name, if not given"),
+        "name": Key(Name(), "of this kind of node", otherwise="the device type's name"),
         "count": Key(_COUNT, "nodes of this kind", 1),
         "device": Key(device, "device type: its name, or a table", required=True),
         "devices": Key(Whole(1, MOST_PER_NODE), "devices per node", required=True),
         "host_message_time": Key(Amount(DURATION), "time per message on the host's processors", 0),
-        "scale_up": Key(ByKind("scale_up", scale_up, "network of the devices inside a node"), "devices inside a node"),
-        "pcie": Key(pcie_form(), "the PCIe tree of a node"),
-        "nic": Key(Table(nic, title="nic"), "network cards; needed where there is more than one node"),
+        "scale_up": Key(
+            ByKind("scale_up", scale_up, "how they are joined"),
+            "network of the devices inside a node",
+            otherwise="that of the device type",
+        ),
+        "pcie": Key(pcie_form(), "the PCIe tree of a node", otherwise="one root complex"),
+        "nic": Key(Table(nic, title="nic"), "network cards", otherwise="none; needed where there is a fabric"),
     }
 
 
 def _fabric() -> ByKind:
     cables, ratio = Table(_cable_keys(), title="cables"), Number(0, 1e6)
-    above = "bandwidth of a switch's links below, over that of its links above"
+    above = "bandwidth of its links below, over that of its links above"
     fat_tree = {
         "nodes_per_tor": Key(_COUNT, "nodes under a top-of-rack switch", required=True),
-        "tors_per_pod": Key(_COUNT, "top-of-rack switches of a pod; all of them, if not given"),
+        "tors_per_pod": Key(_COUNT, "top-of-rack switches of a pod", otherwise="all of them"),
         "aggregations": Key(_SOME, "aggregation switches of a pod, each joined to each of its ToRs", required=True),
-        "cores": Key(Whole(0, 65536), "core switches, a multiple of aggregations; needed where pods are several", 0),
-        "oversubscription": Key(ratio, f"of top-of-rack switches: {above}; 1, if uplink has no bandwidth"),
-        "core_oversubscription": Key(ratio, f"of aggregation switches: {above}; 1, if core_link has no bandwidth"),
+        "cores": Key(Whole(0, 65536), "core switches, a multiple of aggregations; needed to join pods", 0),
+        "oversubscription": Key(ratio, f"of a ToR: {above}", otherwise="1, or as uplink.bandwidth has it"),
+        "core_oversubscription": Key(
+            ratio, f"of an aggregation switch: {above}", otherwise="1, or as core_link.bandwidth has it"
+        ),
         "uplink": Key(cables, "ToR to aggregation", required=True),
-        "core_link": Key(cables, "aggregation to core; needed with cores"),
+        "core_link": Key(cables, "aggregation to core", otherwise="needed with cores"),
     }
     rail = {
-        "nodes_per_group": Key(_COUNT, "nodes that share rail switches; all of them, if not given"),
+        "nodes_per_group": Key(_COUNT, "nodes that share rail switches", otherwise="all of them"),
         "spines": Key(Whole(0, 65536), "switches above, each joined to each rail switch; 0: rails meet in nodes only",
                       required=True),
-        "oversubscription": Key(ratio, f"of rail switches: {above}; 1, if uplink has no bandwidth"),
-        "uplink": Key(cables, "rail switch to spine; needed with spines"),
+        "oversubscription": Key(ratio, f"of a rail switch: {above}", otherwise="1, or as uplink.bandwidth has it"),
+        "uplink": Key(cables, "rail switch to spine", otherwise="needed with spines"),
     }  # fmt: skip
-    mesh = {"link": Key(_link(), "between NICs of equal number; as these NICs, if not given")}
+    mesh = {"link": Key(_link(), "between NICs of equal number", otherwise="as the NICs")}
     kinds = {"switch": {}, "fat_tree": fat_tree, "rail": rail, "mesh": mesh}
     return ByKind("fabric", kinds, "what joins the nodes")
 
@@ -111,17 +120,18 @@ def _fabric() -> ByKind:
 @functools.cache
 def file_form() -> Table:
     nodes = Key(Many(Table(_node(), title="node")), "kinds of node, numbered in the order of the file")
-    fabric = Key(_fabric(), "what joins the nodes; needed where there is more than one")
+    fabric = Key(_fabric(), "what joins the nodes", otherwise="none; needed where there is more than one")
     word = Name(strict=True)
     site = Table({"name": Key(word, "begins the names of its switches", required=True),
                   "node": Key(nodes.form, nodes.text, required=True), "fabric": fabric})  # fmt: skip
     ends = Many(word)
     long_link = _cable_keys() | {"between": Key(ends, "names of two sites", required=True)}
     placement = {
-        "ranks": Key(_COUNT, "how many ranks there are; one for each device, if not given"),
+        "ranks": Key(_COUNT, "how many ranks there are", otherwise="one for each device"),
         "order": Key(
             Choice(("node", "round_robin")),
-            "node by node (so, if not given), or one device of each node in turn",
+            "node by node, or one device of each node in turn",
+            otherwise="node",
         ),
         "devices": Key(
             Either(str, Ranges(), Many(Whole(0, MOST_DEVICES - 1))),
@@ -130,9 +140,9 @@ def file_form() -> Table:
     }
     return Table({
         "name": Key(Name(), "the cluster's name", required=True),
-        "node": nodes,
+        "node": Key(nodes.form, nodes.text, otherwise="needed without site"),
         "fabric": fabric,
-        "site": Key(Many(site), "several sites in place of node and fabric"),
-        "site_link": Key(Many(Table(long_link)), "long links between sites"),
-        "placement": Key(Table(placement), "which rank is on which device"),
+        "site": Key(Many(site), "several sites, in place of node and fabric", otherwise="one site"),
+        "site_link": Key(Many(Table(long_link)), "long links between sites", otherwise="none"),
+        "placement": Key(Table(placement), "which rank is on which device", otherwise="rank r on device r"),
     })  # fmt: skip

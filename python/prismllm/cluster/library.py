@@ -77,15 +77,19 @@ def device_keys(links: tuple[str, ...]) -> dict[str, Key]:
     return {
         "memory": Key(Amount(SIZE), "device memory", required=True),
         "memory_bandwidth": Key(Amount(BANDWIDTH), "bandwidth of the device memory", required=True),
-        "bf16": Key(Amount(FLOPS), "dense rate in bf16; 0: none"),
-        "fp16": Key(Amount(FLOPS), "dense rate in fp16; 0: none"),
-        "fp8": Key(Amount(FLOPS), "dense rate in fp8; 0: none"),
-        "tdp": Key(Number(0, 1e6), "thermal design power in watts"),
-        "scale_up_kind": Key(Choice(SCALE_UP_KINDS), "how a node of these is usually built"),
-        "scale_up_link": Key(Known("link_type", links), "kind of link to the other devices of a node"),
-        "scale_up_bandwidth": Key(Amount(BANDWIDTH), "to all other devices of the node together, one direction"),
+        "bf16": Key(Amount(FLOPS), "dense rate in bf16; 0: it has none", otherwise="0"),
+        "fp16": Key(Amount(FLOPS), "dense rate in fp16; 0: it has none", otherwise="0"),
+        "fp8": Key(Amount(FLOPS), "dense rate in fp8; 0: it has none", otherwise="0"),
+        "tdp": Key(Number(0, 1e6), "thermal design power in watts", otherwise="0"),
+        "scale_up_kind": Key(Choice(SCALE_UP_KINDS), "how a node of these is usually built", otherwise="pcie"),
+        "scale_up_link": Key(
+            Known("link_type", links), "kind of link to the other devices of a node", otherwise="PCIe of its generation"
+        ),
+        "scale_up_bandwidth": Key(
+            Amount(BANDWIDTH), "to all others of the node together, one direction", otherwise="that of the link"
+        ),
         "pcie": Key(pcie, "PCIe generation, 16 lanes", required=True),
-        "source": Key(Name(), "where the figures are from"),
+        "source": Key(Name(), "where the figures are from", otherwise="cluster file"),
     }
 
 

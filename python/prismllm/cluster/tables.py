@@ -11,12 +11,18 @@ from prismllm.cluster.forms import Choice, Form
 
 @dataclass(frozen=True)
 class Key:
-    """Of a table. `text` says what it is; `default` is what stands where the file has nothing."""
+    """Of a table. `text` says what it is; `default` is what stands where the file has nothing, or None, and then
+    `otherwise` says what holds."""
 
     form: Form
     text: str
     default: object = None
     required: bool = False
+    otherwise: str = ""
+
+    @property
+    def description(self) -> str:
+        return f"{self.text}; if not given: {self.otherwise}" if self.otherwise else self.text
 
 
 class Values(dict):
@@ -51,7 +57,7 @@ class Table(Form):
         return values
 
     def schema(self) -> dict:
-        properties = {name: {"description": key.text} | key.form.schema() for name, key in self.keys.items()}
+        properties = {name: {"description": key.description} | key.form.schema() for name, key in self.keys.items()}
         for name, key in self.keys.items():
             if key.default is not None:
                 properties[name]["default"] = key.default

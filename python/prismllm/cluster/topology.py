@@ -19,11 +19,12 @@ import numpy as np
 
 from prismllm.cluster.cluster import Cluster
 from prismllm.cluster.errors import ClusterError, among, shown
-from prismllm.cluster.graph import Builder, ClusterGraph
+from prismllm.cluster.graph import ClusterGraph
 from prismllm.cluster.keys import MOST_CABLES, MOST_DEVICES
 from prismllm.cluster.library import DeviceType, devices
 from prismllm.cluster.model import Link
 from prismllm.cluster.quantities import BANDWIDTH, DURATION, NUMBER
+from prismllm.cluster.topology_graph import build_topology, joined
 
 # What the simulators call device types, where the library's name is another.
 _ALSO = {"A100": "A100-80GB", "H100": "H100-SXM", "ASCEND910B": "Ascend-910B"}
@@ -141,72 +142,18 @@ class _Topology:
         return Cluster(name, graph.endpoint, imported=graph, imported_device=self.device)
 
     def graph(self) -> ClusterGraph:
-        builder = Builder()
-        switch_ids = np.array(list(self.switch_ids), np.int32)
-        is_device = np.ones(self.vertices, bool)
-        is_device[switch_ids] = False
-        ids = np.flatnonzero(is_device)
-        hosts = np.arange(self.device_count, dtype=np.int32) // self.per_server
-        nvswitches, others = np.split(switch_ids, [self.nvswitch_count])
-
-        new = np.empty(self.vertices, np.int32)  # number in the file -> vertex
-        new[ids] = builder.vertices(lambda index: f"gpu{ids[index]}", len(ids), hosts)
         ends = np.array(self.ends, np.int32).reshape(-1, 2)
-        host_of = np.full(self.vertices, -1, np.int32)
-        host_of[ids] = hosts
-        host_of[nvswitches] = _only_host(ends, host_of, is_device)[nvswitches]
-        new[nvswitches] = builder.vertices(lambda i: f"nvswitch{nvswitches[i]}", len(nvswitches), host_of[nvswitches])
-        new[others] = builder.vertices(lambda i: f"switch{others[i]}", len(others))
-        self.check_joined(ends, ids)
-
-        efficient = np.array([link.bytes_per_second * link.efficiency for link in self.links])
+        switches = np.split(np.array(list(self.switch_ids), np.int32), [self.nvswitch_count])
+        self.check_joined(ends, np.setdiff1d(np.arange(self.vertices), np.concatenate(switches)))
+        bandwidth = np.array([link.bytes_per_second * link.efficiency for link in self.links])
         delay = np.array([link.delay_ps for link in self.links], np.int64)
-        one, other = new[ends].T
-        builder.add(one, other, efficient, efficient, delay, np.zeros(len(ends), np.int64), _numbered(ends))
-        placed = {"endpoint": new[ids], "nic": np.full(len(ids), -1), "host": hosts}
-        return builder.finish(len(ids), placed, np.zeros(int(hosts[-1]) + 1))
+        return build_topology(self.vertices, switches, self.per_server, ends, [bandwidth, delay])
 
-    def check_joined(self, ends: np.ndarray, ids: np.ndarray) -> None:
+    def check_joined(self, ends: np.ndarray, devices: np.ndarray) -> None:
         label = joined(self.vertices, ends)
-        if apart := ids[label[ids] != label[ids[0]]].tolist():
-            raise self.error(self.lines[-1][0], f"no way leads from {ids[0]} to {apart[0]}; accepted: devices that are "
-                             "all joined")  # fmt: skip
-
-
-def _only_host(ends: np.ndarray, host_of: np.ndarray, is_device: np.ndarray) -> np.ndarray:
-    """For each vertex the host of all devices that cables join to it; -1 where there are none, or several hosts."""
-    low, high = np.full(len(host_of), np.iinfo(np.int32).max, np.int32), np.full(len(host_of), -1, np.int32)
-    for one, other in (ends.T, ends[:, ::-1].T):
-        of_devices = is_device[other]
-        np.minimum.at(low, one[of_devices], host_of[other[of_devices]])
-        np.maximum.at(high, one[of_devices], host_of[other[of_devices]])
-    return np.where(low == high, low, -1)
-
-
-def joined(vertices: int, ends: np.ndarray) -> np.ndarray:
-    """A label for each vertex, equal where cables join two. Each round takes the lowest label in reach, and then that
-    label's own, so that labels jump ever farther."""
-    label = np.arange(vertices)
-    one, other = ends.T
-    while True:
-        low = np.minimum(label[one], label[other])
-        new = label.copy()
-        for at in (one, other, label[one], label[other]):
-            np.minimum.at(new, at, low)
-        new = new[new]
-        if np.array_equal(new, label):
-            return label
-        label = new
-
-
-def _numbered(ends: np.ndarray) -> np.ndarray:
-    """Cables that join the same two vertices are numbered from 1; 0 for a single one."""
-    pair = np.sort(ends, axis=1).astype(np.int64) @ np.array([1 << 32, 1])
-    _, which, count = np.unique(pair, return_inverse=True, return_counts=True)
-    order = np.argsort(which, kind="stable")
-    place = np.empty(len(pair), np.int64)
-    place[order] = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
-    return np.where(count[which] > 1, place + 1, 0)
+        if apart := devices[label[devices] != label[devices[0]]].tolist():
+            text = f"no way leads from {devices[0]} to {apart[0]}; accepted: devices that are all joined"
+            raise self.error(self.lines[-1][0], text)
 
 
 def _is_number(word: str) -> bool:
