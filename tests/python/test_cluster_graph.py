@@ -294,7 +294,7 @@ def test_cables_are_pairs_of_links_vertices_and_links_have_names_of_their_own_an
     for column in (g.bytes_per_second, g.latency_ps, g.line_bytes_per_second, g.burst_bytes):
         assert np.array_equal(column[::2], column[1::2])
     assert len(set(g.vertex_name)) == g.vertices and len(set(g.link_name)) == g.links
-    assert g.vertex_name[-1] == g.vertex_name[g.vertices - 1]
+    assert g.link_name[-2:] == [g.link_name[g.links - 2], g.link_name[-1]]
     counted = sum(cables(one) for one in cluster.sites)
     assert counted == g.links // 2 or (len(cluster.kinds) > 1 and counted >= g.links // 2)
     hosts = g.vertex_host

@@ -41,33 +41,45 @@ class ClusterGraph:
         return len(self.link_from)
 
 
-class VertexNames(Sequence[str]):
-    """Made when asked for, from blocks of vertices that are named alike."""
+class _Names(Sequence[str]):
+    """Names that are made when asked for."""
 
-    def __init__(self, firsts: list[int], names: list[Callable[[int], str]], count: int):
-        self._firsts, self._names, self._count = firsts, names, count
+    def __init__(self, count: int):
+        self._count = count
 
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, vertex: int) -> str:
-        vertex = range(self._count)[vertex]
-        block = bisect_right(self._firsts, vertex) - 1
-        return self._names[block](vertex - self._firsts[block])
+    def __getitem__(self, index):
+        chosen = range(self._count)[index]
+        return [self._name(one) for one in chosen] if isinstance(index, slice) else self._name(chosen)
+
+    def _name(self, index: int) -> str:
+        raise NotImplementedError
 
 
-class LinkNames(Sequence[str]):
+class VertexNames(_Names):
+    """From blocks of vertices that are named alike."""
+
+    def __init__(self, firsts: list[int], names: list[Callable[[int], str]], count: int):
+        super().__init__(count)
+        self._firsts, self._names = firsts, names
+
+    def _name(self, index: int) -> str:
+        block = bisect_right(self._firsts, index) - 1
+        return self._names[block](index - self._firsts[block])
+
+
+class LinkNames(_Names):
     """ "node3.gpu2 -> node3.nvswitch"; of parallel cables each has its number, "tor0 -> aggregation1 #2"."""
 
     def __init__(self, vertex_name: Sequence[str], link_from: np.ndarray, link_to: np.ndarray, cable: np.ndarray):
+        super().__init__(len(link_from))
         self._vertex_name, self._from, self._to, self._cable = vertex_name, link_from, link_to, cable
 
-    def __len__(self) -> int:
-        return len(self._from)
-
-    def __getitem__(self, link: int) -> str:
-        ends = f"{self._vertex_name[int(self._from[link])]} -> {self._vertex_name[int(self._to[link])]}"
-        cable = self._cable[link]
+    def _name(self, index: int) -> str:
+        ends = f"{self._vertex_name[int(self._from[index])]} -> {self._vertex_name[int(self._to[index])]}"
+        cable = self._cable[index]
         return f"{ends} #{cable}" if cable else ends
 
 
