@@ -33,7 +33,10 @@ def wheel(tmp_path_factory) -> Path:
 def test_a_wheel_holds_the_package_and_its_modules_only(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     package = [name for name in names if not name.startswith(f"prismllm-{version(wheel)}.dist-info/")]
-    data = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python/prismllm/report").glob("page.*")}
+    package_folder = ROOT / "python/prismllm"
+    data = [*package_folder.glob("report/page.*"), *package_folder.glob("cluster/*.toml"),
+            *package_folder.glob("cluster/*.json")]  # fmt: skip
+    data = {path.relative_to(ROOT / "python").as_posix() for path in data}
     code = re.compile(r"prismllm/[\w/]+\.(py|typed)|prismllm/_\w+\.so")
     assert data and data == {name for name in package if not code.fullmatch(name)}
     modules = {name for name in package if name.endswith(".so")}
