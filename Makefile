@@ -108,6 +108,22 @@ bench: build  ## measure, and print each figure beside its limit
 	@$(RUN) cmake --build build/bench
 	@$(RUN) python bench/run.py
 
+# The compiler alone: these programs use nothing of ours, and nothing of ours links SimGrid.
+PEERS := $(patsubst bench/peers/%.cpp,build/peers/%,$(wildcard bench/peers/*.cpp))
+.PHONY: peers
+peers: simgrid $(PEERS)  ## programs of SimGrid that our network simulation is compared with, into build/peers
+	@echo "peers: up to date in build/peers, bench/peers/README.md says how to run them"
+
+.PHONY: simgrid
+simgrid:
+	@printf '#if !__has_include(<simgrid/s4u.hpp>)\n#error\n#endif\n' | $(CXX) -fsyntax-only -x c++ - 2>/dev/null || { \
+	  echo "prismllm: SimGrid was not found; install it (Debian, Ubuntu: apt-get install libsimgrid-dev)" >&2; exit 1; }
+
+build/peers/%: bench/peers/%.cpp bench/peers/simgrid.hpp | simgrid
+	@mkdir -p $(@D)
+	@echo "build: compiling $@"
+	@$(CXX) -std=c++20 -O2 -DNDEBUG -Wall -Wextra $< -o $@ -lsimgrid
+
 .PHONY: sanitize-address sanitize-thread
 sanitize-address:  ## C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer
 sanitize-thread:  ## C++ tests under ThreadSanitizer
