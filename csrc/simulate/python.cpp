@@ -2,7 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
+#include <map>
 
 #include "python_errors.hpp"
 #include "simulate/collectives.hpp"
@@ -29,23 +29,28 @@ std::unique_ptr<Network> network_named(const std::string& kind, const Topology& 
 Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, const Array<std::int32_t>& to,
                      const Array<double>& rate, const Array<std::int64_t>& latency, const Array<double>& line,
                      const Array<std::int64_t>& burst, const Array<std::int32_t>& endpoint,
+                     const Array<std::int32_t>& nic, const Array<std::int32_t>& vertex_host,
                      const Array<std::int32_t>& host, const Array<std::int64_t>& host_message,
                      const std::string& spread) {
   TopologySpec spec;
   const auto links = from.size();
   for (const auto size : {to.size(), rate.size(), latency.size(), line.size(), burst.size()})
     if (size != links) throw py::value_error("columns of links of different lengths");
-  if (spread != "destination" && spread != "hash")
-    throw py::value_error("spread '" + spread + "'; accepted: destination, hash");
+  const std::map<std::string, Spread> kinds = {
+      {"balanced", Spread::kBalanced}, {"destination", Spread::kDestination}, {"hash", Spread::kHash}};
+  if (!kinds.count(spread))
+    throw py::value_error("spread '" + spread + "'; accepted: balanced, destination, hash");
   spec.vertices = vertices;
   spec.links.reserve(static_cast<std::size_t>(links));
   for (py::ssize_t i = 0; i < links; ++i)
     spec.links.push_back({from.data()[i], to.data()[i], rate.data()[i], latency.data()[i], line.data()[i],
                           burst.data()[i]});
   spec.endpoint = vector_of(endpoint);
+  spec.nic = vector_of(nic);
+  spec.vertex_host = vector_of(vertex_host);
   spec.host = vector_of(host);
   spec.host_message = vector_of(host_message);
-  spec.spread = spread == "hash" ? Spread::kHash : Spread::kDestination;
+  spec.spread = kinds.at(spread);
   return value_or_throw(Topology::make(std::move(spec)));
 }
 
@@ -102,7 +107,7 @@ PYBIND11_MODULE(_simulate, m) {
   py::class_<Topology>(m, "Topology")
       .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
            py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
-           py::arg("endpoint"), py::arg("host"), py::arg("host_message_ps"), py::arg("spread"))
+           py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"), py::arg("spread"))
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))
       .def_property_readonly("endpoints", &Topology::endpoints)

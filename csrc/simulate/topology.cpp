@@ -2,15 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <deque>
+#include <algorithm>
+#include <map>
+#include <queue>
 #include <unordered_map>
 #include <utility>
 
 namespace prism::simulate {
 namespace {
 
-constexpr std::int32_t kFar = std::numeric_limits<std::int32_t>::max();
-constexpr std::size_t kCachedBytes = std::size_t{256} << 20;  // of distances
+constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t kCachedBytes = std::size_t{256} << 20;  // of costs
+constexpr Picoseconds kLongest = Picoseconds{1} << 40;        // latency of a link, a second: hops come first
+
+std::int64_t cost_of(const Link& link) { return (std::int64_t{1} << 46) + link.latency; }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64's finaliser
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -30,16 +35,25 @@ Result<void> check(const TopologySpec& spec) {
                                spec.vertices - 1));
     if (!(link.bytes_per_second > 0) || !(link.bytes_per_second <= 1e18) ||
         !(link.line_bytes_per_second >= link.bytes_per_second) || !(link.line_bytes_per_second <= 1e18))
-      return wrong(fmt::format("link {} carries {} B/s, its line {} B/s; accepted: above 0, up to 1e18, the line not "
+      return wrong(fmt::format("link {} carries {:g} B/s, its line {:g} B/s; accepted: above 0, up to 1e18, the line not "
                                "below the rate",
                                i, link.bytes_per_second, link.line_bytes_per_second));
-    if (link.latency < 0 || link.burst_bytes < 0)
-      return wrong(fmt::format("link {} has a latency of {} ps and a burst of {} B; accepted: 0 or more", i,
-                               link.latency, link.burst_bytes));
+    if (link.latency < 0 || link.latency > kLongest || link.burst_bytes < 0)
+      return wrong(fmt::format("link {} has a latency of {} ps and a burst of {} B; accepted: 0 or more, a second at "
+                               "most",
+                               i, link.latency, link.burst_bytes));
   }
   for (std::size_t i = 0; i < spec.endpoint.size(); ++i)
     if (!is_vertex(spec.endpoint[i]))
       return wrong(fmt::format("endpoint {} is vertex {}; accepted: 0 to {}", i, spec.endpoint[i], spec.vertices - 1));
+  if (!spec.nic.empty() && (spec.nic.size() != spec.endpoint.size() || spec.vertex_host.empty()))
+    return wrong(fmt::format("{} NICs of {} endpoints; accepted: one for each, and the vertices' hosts", spec.nic.size(),
+                             spec.endpoint.size()));
+  for (const auto vertex : spec.nic)
+    if (vertex != -1 && !is_vertex(vertex))
+      return wrong(fmt::format("a NIC is vertex {}; accepted: 0 to {}, or -1", vertex, spec.vertices - 1));
+  if (!spec.vertex_host.empty() && spec.vertex_host.size() != static_cast<std::size_t>(spec.vertices))
+    return wrong(fmt::format("{} hosts of {} vertices; accepted: one for each", spec.vertex_host.size(), spec.vertices));
   if (!spec.host.empty() && spec.host.size() != spec.endpoint.size())
     return wrong(fmt::format("{} hosts of {} endpoints; accepted: one for each", spec.host.size(),
                              spec.endpoint.size()));
@@ -69,61 +83,94 @@ struct Incidence {
 
 }  // namespace
 
+constexpr std::int32_t kAnywhere = -2;  // in the place of a host: all vertices
+
 struct Topology::Impl {
   explicit Impl(TopologySpec given)
-      : spec(std::move(given)), out(spec, &Link::from), in(spec, &Link::to), is_endpoint(spec.vertices) {
+      : spec(std::move(given)), out(spec, &Link::from), in(spec, &Link::to), is_endpoint(spec.vertices),
+        ways(spec.links.size()) {
     for (const auto vertex : spec.endpoint) is_endpoint[vertex] = true;
   }
 
-  const std::vector<std::int32_t>& distances_to(std::int32_t destination);
+  // A part of a way, over vertices of one host, or of none (-1), or all (kAnywhere).
+  struct Leg {
+    std::int32_t from, to, host;
+  };
+  std::vector<Leg> legs(int from, int to) const;
+  bool passes(std::int32_t vertex, const Leg& leg) const {
+    return vertex == leg.to || (!is_endpoint[vertex] && (leg.host == kAnywhere || spec.vertex_host[vertex] == leg.host));
+  }
+  const std::vector<std::int64_t>& costs_to(const Leg& leg);
+  LinkId choice(const std::vector<LinkId>& equal, int from, int to) const;
   Result<std::vector<LinkId>> find(int from, int to);
 
   TopologySpec spec;
   Incidence out, in;
   std::vector<bool> is_endpoint;
-  std::unordered_map<std::int32_t, std::vector<std::int32_t>> distances;  // by destination
-  std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;          // by both ends
+  std::vector<std::int32_t> ways;  // [links] that have been found over it
+  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> costs;  // by destination and host
+  std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;                     // by both ends
 };
 
-// Hops to the destination from every vertex, kFar where there is no way.
-const std::vector<std::int32_t>& Topology::Impl::distances_to(std::int32_t destination) {
-  const auto known = distances.find(destination);
-  if (known != distances.end()) return known->second;
-  if ((distances.size() + 1) * spec.vertices * sizeof(std::int32_t) > kCachedBytes) distances.clear();
-  auto& hops = distances[destination];
-  hops.assign(spec.vertices, kFar);
-  hops[destination] = 0;
-  std::deque<std::int32_t> next{destination};
+std::vector<Topology::Impl::Leg> Topology::Impl::legs(int from, int to) const {
+  const auto source = spec.endpoint[from], destination = spec.endpoint[to];
+  if (spec.vertex_host.empty()) return {{source, destination, kAnywhere}};
+  const auto out_of = spec.vertex_host[source], into = spec.vertex_host[destination];
+  if (out_of == into && out_of >= 0) return {{source, destination, out_of}};
+  const auto leaves = spec.nic.empty() ? -1 : spec.nic[from], enters = spec.nic.empty() ? -1 : spec.nic[to];
+  if (leaves < 0 || enters < 0) return {{source, destination, kAnywhere}};
+  return {{source, leaves, out_of}, {leaves, enters, -1}, {enters, destination, into}};
+}
+
+LinkId Topology::Impl::choice(const std::vector<LinkId>& equal, int from, int to) const {
+  if (spec.spread == Spread::kBalanced)
+    return *std::min_element(equal.begin(), equal.end(), [&](LinkId a, LinkId b) { return ways[a] < ways[b]; });
+  auto number = static_cast<std::uint64_t>(to);
+  if (spec.spread == Spread::kHash)
+    number = mixed(mixed(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to)) +
+                   static_cast<std::uint64_t>(spec.links[equal[0]].from));
+  return equal[number % equal.size()];
+}
+
+// Of the best way to the end of a leg from every vertex: hops, then latency; kFar where there is none.
+const std::vector<std::int64_t>& Topology::Impl::costs_to(const Leg& leg) {
+  const auto key = std::pair(leg.to, leg.host);
+  const auto known = costs.find(key);
+  if (known != costs.end()) return known->second;
+  if ((costs.size() + 1) * spec.vertices * sizeof(std::int64_t) > kCachedBytes) costs.clear();
+  auto& cost = costs[key];
+  cost.assign(spec.vertices, kFar);
+  using Reached = std::pair<std::int64_t, std::int32_t>;
+  std::priority_queue<Reached, std::vector<Reached>, std::greater<>> next;
+  next.emplace(cost[leg.to] = 0, leg.to);
   while (!next.empty()) {
-    const auto vertex = next.front();
-    next.pop_front();
-    if (is_endpoint[vertex] && vertex != destination) continue;  // no transit
+    const auto [at, vertex] = next.top();
+    next.pop();
+    if (at != cost[vertex] || !passes(vertex, leg)) continue;
     for (const auto link : in[vertex]) {
-      auto& of_source = hops[spec.links[link].from];
-      if (of_source != kFar) continue;
-      of_source = hops[vertex] + 1;
-      next.push_back(spec.links[link].from);
+      const auto before = at + cost_of(spec.links[link]);
+      auto& of_source = cost[spec.links[link].from];
+      if (before < of_source) next.emplace(of_source = before, spec.links[link].from);
     }
   }
-  return hops;
+  return cost;
 }
 
 Result<std::vector<LinkId>> Topology::Impl::find(int from, int to) {
-  const auto source = spec.endpoint[from], destination = spec.endpoint[to];
-  const auto& hops = distances_to(destination);
-  if (hops[source] == kFar) return wrong(fmt::format("no way leads from endpoint {} to endpoint {}", from, to));
   std::vector<LinkId> route, equal;
-  for (auto vertex = source; vertex != destination; vertex = spec.links[route.back()].to) {
-    equal.clear();
-    for (const auto link : out[vertex]) {
-      const auto reached = spec.links[link].to;
-      if (hops[reached] == hops[vertex] - 1 && (reached == destination || !is_endpoint[reached])) equal.push_back(link);
+  for (const auto& leg : legs(from, to)) {
+    const auto& cost = costs_to(leg);
+    if (cost[leg.from] == kFar) return wrong(fmt::format("no way leads from endpoint {} to endpoint {}", from, to));
+    for (auto vertex = leg.from; vertex != leg.to; vertex = spec.links[route.back()].to) {
+      equal.clear();
+      for (const auto link : out[vertex]) {
+        const auto reached = spec.links[link].to;
+        if (cost[reached] != kFar && cost[reached] + cost_of(spec.links[link]) == cost[vertex] && passes(reached, leg))
+          equal.push_back(link);
+      }
+      route.push_back(choice(equal, from, to));
+      ++ways[route.back()];
     }
-    auto choice = static_cast<std::uint64_t>(to);
-    if (spec.spread == Spread::kHash)
-      choice = mixed(mixed(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to)) +
-                     static_cast<std::uint64_t>(vertex));
-    route.push_back(equal[choice % equal.size()]);
   }
   return route;
 }

@@ -23,17 +23,21 @@ struct Link {
   bool has_burst() const { return burst_bytes > 0 && line_bytes_per_second > bytes_per_second; }
 };
 
-// Which of several shortest ways: by the destination's number (D-mod-k, as fat trees are wired for), or by a hash of
-// both ends (ECMP).
-enum class Spread { kDestination, kHash };
+// Which of several shortest ways. Balanced: link by link the one that fewest ways use so far, as an adaptive network or
+// a subnet manager that knows the traffic would; it depends on the order in which ways are first asked for. Destination:
+// by the destination's number (D-mod-k). Hash: of both ends (ECMP), with its collisions.
+enum class Spread { kBalanced, kDestination, kHash };
 
 struct TopologySpec {
   std::int32_t vertices = 0;
   std::vector<Link> links;
   std::vector<std::int32_t> endpoint;     // [endpoints] vertex
+  // Where given, a way between hosts leaves and enters through the endpoints' own NICs, and one within a host stays in it.
+  std::vector<std::int32_t> nic;          // [endpoints] vertex, -1: none
+  std::vector<std::int32_t> vertex_host;  // [vertices] -1: of none, a switch between hosts
   std::vector<std::int32_t> host;         // [endpoints] whose processors its messages take; empty: none
   std::vector<Picoseconds> host_message;  // [hosts] time of a message on the sender's and on the receiver's
-  Spread spread = Spread::kDestination;
+  Spread spread = Spread::kBalanced;
 };
 
 class Topology {
@@ -50,7 +54,8 @@ class Topology {
   int endpoints() const;
   const std::vector<Link>& links() const;
   const TopologySpec& spec() const;
-  // The links from `from` to `to`, none where they are one vertex; fewest hops. Kept: the same span the next time.
+  // The links from `from` to `to`, none where they are one vertex; fewest hops, then least latency. Kept: the same span
+  // the next time.
   // kInvalidInput where no way leads there. Not from several threads at once.
   Result<std::span<const LinkId>> route(int from, int to) const;
 

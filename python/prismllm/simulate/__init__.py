@@ -7,6 +7,6 @@
 docs/simulate.md says what the networks and algorithms are."""
 
 from prismllm.simulate.collectives import ALGORITHMS, CollectiveTime, collective
-from prismllm.simulate.networks import NETWORKS, one_switch, topology_of
+from prismllm.simulate.networks import NETWORKS, one_switch, ranks_per_node, topology_of
 
-__all__ = ["ALGORITHMS", "NETWORKS", "CollectiveTime", "collective", "one_switch", "topology_of"]
+__all__ = ["ALGORITHMS", "NETWORKS", "CollectiveTime", "collective", "one_switch", "ranks_per_node", "topology_of"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from prismllm import _simulate
 
 if TYPE_CHECKING:
@@ -25,10 +27,18 @@ def one_switch(endpoints: int, bandwidth: float, latency_s: float) -> _simulate.
     return _simulate.Topology.one_switch(endpoints, float(bandwidth), round(latency_s * _PICOSECONDS))
 
 
-def topology_of(cluster: Cluster, spread: str = "destination") -> _simulate.Topology:
-    """The network of a cluster. `spread`: which of several shortest ways a message takes: by its destination's number,
-    or by a hash of both ends (ECMP)."""
+def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topology:
+    """The network of a cluster. `spread`: which of several shortest ways a message takes: "balanced", the one that
+    fewest use so far, as an adaptive network would; "destination", by its number (D-mod-k); "hash" of both ends (ECMP),
+    with its collisions."""
     graph = cluster.graph()
     columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
-               "burst_bytes", "endpoint", "host", "host_message_ps")  # fmt: skip
+               "burst_bytes", "endpoint", "nic", "vertex_host", "host", "host_message_ps")  # fmt: skip
     return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, spread=spread)
+
+
+def ranks_per_node(cluster: Cluster) -> int:
+    """Consecutive ranks that share a node, where all nodes have as many; else 1."""
+    _, counts = np.unique(host := cluster.graph().host, return_counts=True)
+    together = len(host) - np.count_nonzero(np.diff(host)) == len(host) - len(counts) + 1
+    return int(counts[0]) if together and (counts == counts[0]).all() else 1
