@@ -25,7 +25,8 @@ class NetworkOptions:
     `algorithms`: by operation ("all_reduce" means all its variants), as prismllm.simulate.ALGORITHMS names them; others
     run by what is usual. `per_node`: consecutive ranks of a node, for "hierarchical"; None: the cluster's.
 
-    `bins` > 0 keeps the bytes of each link over time, `flows` the times of each message."""
+    `bins` > 0 keeps the bytes of each link over time, `flows` the times of each message. One network is for one thread
+    at a time."""
 
     topology: Cluster | Topology
     network: str = "flow"
