@@ -4,12 +4,13 @@
 
 namespace prism::engine {
 
-Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& service)
+Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& service, Carrier& carrier)
     : timelines(job.ranks.size()),
       transfer_start_ns(job.entries, kUnset),
       job_(job),
       durations_(durations),
       service_(service),
+      carrier_(carrier),
       taken_up_ns_(job.entries, kUnset),
       next_in_queue_(job.entries, kNone),
       lanes_(job.lanes),
@@ -20,7 +21,12 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
 
 Result<void> Engine::run() {
   start_lanes();
-  while (!events_.empty()) {
+  for (;;) {
+    for (const auto& [entry, at_ns] : ended_) events_.push({at_ns, job_.entry_rank[entry], Kind::kTransferEnd, entry});
+    ended_.clear();
+    PRISM_RETURN_IF_ERROR(carrier_.advance(events_.empty() ? kNever : events_.top().at_ns, ended_));
+    if (!ended_.empty()) continue;
+    if (events_.empty()) break;
     Event event = events_.top();
     events_.pop();
     if (event.kind == Kind::kIssued)
@@ -30,7 +36,11 @@ Result<void> Engine::run() {
     resume_lanes(event.rank);
   }
   for (const Lane& lane : lanes_)
-    if (lane.node != kNone) return explain_deadlock();
+    if (lane.node != kNone)
+      return carrier_.overdue() ? Error{ErrorCode::kInvalidInput,
+                                        "transfers take longer than the 106 days that the clock "
+                                        "of a network shows"}
+                                : explain_deadlock();
   return {};
 }
 

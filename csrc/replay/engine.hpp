@@ -1,12 +1,15 @@
 // The event loop of a replay: every rank is a set of cursors, one per lane, into its class; lanes meet in transfers.
 //
 // Events are handled in the order (time, rank, kind, index), so that two runs are equal to the nanosecond. Between two
-// events of a lane its spans are executed at once. One Engine per replay, on one thread.
+// events of a lane its spans are executed at once. What the carrier does comes before the engine's later events and
+// after those of the same time, so that all that starts at one moment starts together. One Engine per replay, on one
+// thread.
 #pragma once
 #include <cstdint>
 #include <queue>
 #include <vector>
 
+#include "replay/carrier.hpp"
 #include "replay/edits.hpp"
 #include "replay/job.hpp"
 #include "replay/mailbox.hpp"
@@ -17,7 +20,7 @@ namespace prism::engine {
 
 class Engine {
  public:
-  Engine(const Job& job, const Durations& durations, const ServiceTimes& service);
+  Engine(const Job& job, const Durations& durations, const ServiceTimes& service, Carrier& carrier);
   // kDeadlock if some lane cannot get to its end; the message says which, and who is missing.
   Result<void> run();
 
@@ -25,7 +28,7 @@ class Engine {
   std::vector<std::int64_t> transfer_start_ns;    // [entries]: when the transfer itself could start
 
  private:
-  static constexpr std::int64_t kUnset = INT64_MIN;
+  static constexpr std::int64_t kUnset = INT64_MIN, kNever = INT64_MAX;
   enum class Kind : std::uint8_t { kTransferEnd, kIssued };
   struct Event {
     std::int64_t at_ns;
@@ -61,6 +64,7 @@ class Engine {
   void post_message(std::uint32_t entry, std::int64_t at_ns);
   void join_tree(const Collective& collective, std::uint32_t member, std::int64_t at_ns);
   void start_transfer(std::uint32_t entry, std::int64_t at_ns);
+  void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns);
   void transfer_ended(std::uint32_t entry, std::int64_t at_ns);
 
   std::int64_t end_of(int rank, std::uint32_t node) const;
@@ -74,6 +78,8 @@ class Engine {
   const Job& job_;
   const Durations& durations_;
   const ServiceTimes& service_;
+  Carrier& carrier_;
+  std::vector<Carrier::Ended> ended_;         // not yet in events_
   std::vector<std::int64_t> taken_up_ns_;     // [entries]
   std::vector<std::uint32_t> next_in_queue_;  // [entries]
   std::vector<std::uint32_t> still_missing_;  // [collectives]: recorded members that have not come

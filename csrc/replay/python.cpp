@@ -1,4 +1,4 @@
-// prismllm._replay: offline replay for Python; prismllm/replay.py is what people call.
+// prismllm._replay: offline replay for Python; prismllm/replay is what people call.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
@@ -11,9 +11,10 @@ namespace prism {
 namespace {
 
 // A column of the report without a copy; it keeps the report alive.
-py::array column(const std::vector<std::int64_t>& values, const py::object& owner) {
-  if (values.empty()) return py::array_t<std::int64_t>(0);
-  return py::array(py::dtype::of<std::int64_t>(), {values.size()}, {sizeof(std::int64_t)}, values.data(), owner);
+template <typename T>
+py::array column(const std::vector<T>& values, const py::object& owner) {
+  if (values.empty()) return py::array_t<T>(0);
+  return py::array(py::dtype::of<T>(), {values.size()}, {sizeof(T)}, values.data(), owner);
 }
 
 py::tuple timeline(const py::object& self, int rank) {
@@ -25,12 +26,49 @@ py::tuple timeline(const py::object& self, int rank) {
   return py::make_tuple(column(times.start_ns, self), column(times.duration_ns, self));
 }
 
+NetworkOptions network_options(const simulate::Topology& topology, bool shared,
+                               const std::map<std::string, std::string>& algorithms, int per_node,
+                               std::vector<std::int32_t> placement, int bins, bool flows) {
+  NetworkOptions options{.topology = &topology, .shared = shared};
+  for (const auto& [op, algorithm] : algorithms) {
+    const auto known = op_from_name(op);
+    if (!known) throw py::value_error("operation '" + op + "' is not known");
+    options.algorithms[*known] = algorithm;
+  }
+  options.per_node = per_node;
+  options.placement = std::move(placement);
+  options.bins = bins;
+  options.flows = flows;
+  return options;
+}
+
+py::dict flows(const py::object& self) {
+  const auto& flows = self.cast<const NetworkUse&>().flows;
+  py::dict columns;
+  columns["start_ps"] = column(flows.start_ps, self);
+  columns["end_ps"] = column(flows.end_ps, self);
+  columns["bytes"] = column(flows.bytes, self);
+  columns["source"] = column(flows.source, self);
+  columns["destination"] = column(flows.destination, self);
+  columns["comm"] = column(flows.comm, self);
+  return columns;
+}
+
+py::array bytes_by_bin(const py::object& self, int link) {
+  const auto& bins = self.cast<const NetworkUse&>().link_bytes_by_bin;
+  if (link < 0 || static_cast<std::size_t>(link) >= bins.size())
+    throw py::index_error("link " + std::to_string(link) + " of " + std::to_string(bins.size()) +
+                          " whose use over time was kept");
+  return column(bins[link], self);
+}
+
 }  // namespace
 }  // namespace prism
 
 PYBIND11_MODULE(_replay, m) {
   using namespace prism;
-  py::module_::import("prismllm._graph");  // defines Graph
+  py::module_::import("prismllm._graph");     // defines Graph
+  py::module_::import("prismllm._simulate");  // defines Topology
   py::class_<SpanEdit>(m, "SpanEdit")
       .def(py::init([](std::optional<int> rank, std::optional<int> iteration, std::optional<std::string> name,
                        std::optional<std::uint32_t> node, double scale, std::int64_t add_ns) {
@@ -47,23 +85,40 @@ PYBIND11_MODULE(_replay, m) {
       .def_readonly("exposed_comm_ns", &ReplayReport::Rank::exposed_comm_ns)
       .def_readonly("waiting_ns", &ReplayReport::Rank::waiting_ns)
       .def_readonly("peak_memory_bytes", &ReplayReport::Rank::peak_memory_bytes);
+  py::class_<NetworkOptions>(m, "NetworkOptions")
+      .def(py::init(&network_options), py::arg("topology"), py::arg("shared"), py::arg("algorithms"),
+           py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"), py::keep_alive<1, 2>());
+  py::class_<NetworkUse>(m, "NetworkUse")
+      .def_property_readonly(
+          "link_bytes", [](const py::object& self) { return column(self.cast<const NetworkUse&>().link_bytes, self); })
+      .def_property_readonly(
+          "link_busy_ps",
+          [](const py::object& self) { return column(self.cast<const NetworkUse&>().link_busy_ps, self); })
+      .def_readonly("bin_ps", &NetworkUse::bin_ps)
+      .def("link_bytes_by_bin", &bytes_by_bin, py::arg("link"))
+      .def("flows", &flows);
   py::class_<ReplayReport>(m, "Report")
       .def_readonly("iterations", &ReplayReport::iterations)
       .def_readonly("ranks", &ReplayReport::ranks)
       .def_readonly("critical_path_ns", &ReplayReport::critical_path_ns)
       .def_readonly("notes", &ReplayReport::notes)
+      .def_property_readonly(
+          "network", [](const ReplayReport& report) { return report.network ? &*report.network : nullptr; },
+          py::return_value_policy::reference_internal)
       .def("timeline", &timeline, py::arg("rank"),
            "(start_ns, duration_ns), one entry a node of the rank's class; empty for a rank that was not recorded.");
   m.def(
       "replay",
-      [](const ExecutionGraph& graph, std::vector<SpanEdit> edits, std::int64_t latency_ns, double bytes_per_second) {
+      [](const ExecutionGraph& graph, std::vector<SpanEdit> edits, std::int64_t latency_ns, double bytes_per_second,
+         std::optional<NetworkOptions> network) {
         ReplayOptions options{.edits = std::move(edits),
-                              .links = {.latency_ns = latency_ns, .bytes_per_second = bytes_per_second}};
+                              .links = {.latency_ns = latency_ns, .bytes_per_second = bytes_per_second},
+                              .network = std::move(network)};
         return value_or_throw(without_gil([&] { return replay(graph, options); }));
       },
       py::arg("graph"), py::arg("edits") = std::vector<SpanEdit>{},
       py::arg("latency_ns") = ClosedFormLinks{}.latency_ns,
-      py::arg("bytes_per_second") = ClosedFormLinks{}.bytes_per_second);
+      py::arg("bytes_per_second") = ClosedFormLinks{}.bytes_per_second, py::arg("network") = py::none());
   m.def(
       "retimed",
       [](const ExecutionGraph& graph, const ReplayReport& report) {

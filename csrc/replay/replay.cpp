@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "graph/builder.hpp"
+#include "replay/on_network.hpp"
 #include "replay/report.hpp"
 
 namespace prism {
 namespace {
 
 // Whether no moment of the replay lies beyond 2^63 ns, whatever waits for what: a file may say anything of its times.
+// On a network only the times of the transfers are left to the carrier.
 bool times_fit(const engine::Job& job, const engine::Durations& durations, const engine::ServiceTimes& service) {
   double latest_start = 0, sum = 0;
   for (int rank = 0; rank < job.graph->world_size(); ++rank) {
@@ -21,6 +23,17 @@ bool times_fit(const engine::Job& job, const engine::Durations& durations, const
   }
   for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
   return latest_start + sum < 9e18;
+}
+
+std::vector<std::string> network_notes(const ExecutionGraph& graph, const NetworkOptions& options) {
+  std::vector<std::string> notes{
+      fmt::format("transfers on a network of {} endpoints{}", options.topology->endpoints(),
+                  options.shared ? ", whose links they share" : ", each as if it were alone")};
+  if (!graph.timed())
+    notes.push_back("untimed graph: compute spans are indicative");
+  else if (!engine::one_clock(graph))
+    notes.push_back("clocks of the ranks cannot be compared: all start at once");
+  return notes;
 }
 
 }  // namespace
@@ -43,12 +56,22 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   if (!recorded) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
-  engine::ServiceTimes service = engine::service_times(job, options.links);
+  engine::ServiceTimes service;
+  if (graph.timed() || !options.network) service = engine::service_times(job, options.links);
+  std::unique_ptr<engine::Carrier> carrier = std::make_unique<engine::FixedTimes>(service);
+  engine::OnNetwork* network = nullptr;
+  if (options.network) {
+    PRISM_ASSIGN_OR_RETURN(auto made, engine::OnNetwork::make(job, *options.network));
+    network = made.get();
+    carrier = std::move(made);
+    service.notes = network_notes(graph, *options.network);
+  }
   if (!times_fit(job, durations, service))
     return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
-  engine::Engine execution(job, durations, service);
+  engine::Engine execution(job, durations, service, *carrier);
   PRISM_RETURN_IF_ERROR(execution.run());
   ReplayReport report = engine::make_report(job, std::move(execution));
+  if (network) report.network = network->use();
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());
   if (alike > 0)
     report.notes.push_back(

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/graph.hpp"
+#include "replay/network_options.hpp"
 
 namespace prism {
 
@@ -30,6 +31,8 @@ struct ClosedFormLinks {
 struct ReplayOptions {
   std::vector<SpanEdit> edits = {};
   ClosedFormLinks links = {};
+  // Communication takes what it takes on this network, in the place of recorded times and of `links`.
+  std::optional<NetworkOptions> network = {};
 };
 
 struct ReplayReport {
@@ -52,6 +55,7 @@ struct ReplayReport {
   std::int64_t critical_path_ns = 0;  // the longest chain of dependent nodes, from the first start to the last end
   std::vector<Timeline> timelines;    // [world size]; empty where not recorded
   std::vector<std::string> notes;     // what a reader must know to trust the numbers
+  std::optional<NetworkUse> network;  // of a replay on a network
 };
 
 // Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.

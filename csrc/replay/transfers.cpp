@@ -30,6 +30,7 @@ void Engine::taken_up(std::uint32_t entry, std::int64_t at_ns) {
   std::uint32_t missing = --still_missing_[job_.meets[entry]];
   StartRule rule = job_.model.rule(collective.op);
   if (rule != StartRule::kLastMember) {
+    carrier_.taken_up(entry, at_ns, ended_);
     std::uint32_t root = static_cast<std::uint32_t>(collective.root);
     return join_tree(collective, (job_.entry_member[entry] + collective.size - root) % collective.size, at_ns);
   }
@@ -72,19 +73,24 @@ void Engine::join_tree(const Collective& collective, std::uint32_t member, std::
 void Engine::post_message(std::uint32_t entry, std::int64_t at_ns) {
   taken_up_ns_[entry] = at_ns;
   int peer = job_.peer(entry);
-  if (peer >= 0 && job_.ranks[peer].cls < 0) return start_transfer(entry, at_ns);
-  Mailbox& mailbox = mailboxes_[job_.meets[entry]];
   bool sends = job_.op(entry) == Op::kSend;
+  if (peer >= 0 && job_.ranks[peer].cls < 0)
+    return sends ? start_message(entry, kNone, at_ns) : start_message(kNone, entry, at_ns);
+  Mailbox& mailbox = mailboxes_[job_.meets[entry]];
   Message message{entry, sends ? job_.entry_rank[entry] : peer};
-  if (auto other = sends ? mailbox.post_send(message) : mailbox.post_receive(message)) {
-    start_transfer(other->entry, at_ns);
-    start_transfer(entry, at_ns);
-  }
+  if (auto other = sends ? mailbox.post_send(message) : mailbox.post_receive(message))
+    start_message(sends ? entry : other->entry, sends ? other->entry : entry, at_ns);
+}
+
+void Engine::start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns) {
+  for (const auto entry : {send, receive})
+    if (entry != kNone) transfer_start_ns[entry] = at_ns;
+  carrier_.start_message(send, receive, at_ns, ended_);
 }
 
 void Engine::start_transfer(std::uint32_t entry, std::int64_t at_ns) {
   transfer_start_ns[entry] = at_ns;
-  events_.push({at_ns + service_.duration_ns[entry], job_.entry_rank[entry], Kind::kTransferEnd, entry});
+  carrier_.start(entry, at_ns, ended_);
 }
 
 void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
@@ -92,6 +98,8 @@ void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
   std::uint32_t node = job_.transfer_node(entry);
   auto& timeline = timelines[rank];
   timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
+  // With another algorithm than the rule's own tree a part may end although the rule still waits for somebody.
+  if (transfer_start_ns[entry] == kUnset) transfer_start_ns[entry] = taken_up_ns_[entry];
   source_ended(rank, node);
   if (is_point_to_point(job_.op(entry))) return;
   Queue& queue = queue_of(entry);

@@ -22,10 +22,15 @@ class ClosedForm final : public StagedNetwork {
       const auto burst = static_cast<double>(link.burst_bytes);
       longest = std::max({longest, at_line, transfer_time(std::max(bytes - burst, 0.0), link.bytes_per_second)});
     }
+    if (observer()) observer()->passed(at, later(at, longest), static_cast<double>(message.bytes), route);
     arrivals_.post(later(at, longest), message);
   }
   Picoseconds next_arrival() const override { return arrivals_.next(); }
-  void arrive(Picoseconds at) override { arrived(at, arrivals_.pop()); }
+  void arrive(Picoseconds at) override {
+    const auto message = arrivals_.pop();
+    if (observer()) observer()->ended(at, message, *topology().route(message.from, message.to));
+    arrived(at, message);
+  }
 
   EventQueue<Message> arrivals_;
 };

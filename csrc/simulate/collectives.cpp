@@ -6,7 +6,8 @@
 
 namespace prism::simulate {
 
-std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector<std::int32_t> endpoints) {
+std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector<std::int32_t> endpoints,
+                                 Manner manner) {
   std::uint32_t number = static_cast<std::uint32_t>(runs_.size());
   if (free_runs_.empty()) {
     runs_.emplace_back();
@@ -19,11 +20,19 @@ std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector
   run.members.assign(static_cast<std::size_t>(run.left), {});
   run.schedule = std::move(schedule);
   run.endpoints = std::move(endpoints);
+  run.manner = manner;
   return number;
 }
 
-Result<void> Collectives::enter(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done) {
-  return go_on(run, member, at, done);
+Result<void> Collectives::enter(std::uint32_t number, int member, Picoseconds at, std::vector<Done>& done) {
+  PRISM_RETURN_IF_ERROR(go_on(number, member, at, done));
+  auto& held = runs_[number].held;
+  if (held.empty()) return {};
+  const auto here = std::stable_partition(held.begin(), held.end(), [&](const Held& one) { return one.to != member; });
+  const std::vector<Held> ready(here, held.end());
+  held.erase(here, held.end());
+  for (const auto& one : ready) PRISM_RETURN_IF_ERROR(send({number, one.from, one.to, one.step}, one.bytes, at));
+  return {};
 }
 
 Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>& done) {
@@ -32,14 +41,17 @@ Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>&
   free_messages_.push_back(index);
   auto& run = runs_[message.run];
   auto& sender = run.members[message.from];
-  const bool sender_ends = --sender.outstanding == 0;
+  const bool in_steps = run.manner == Manner::kInSteps;
+  const bool sender_ends =
+      in_steps ? --sender.outstanding == 0 : --sender.posted == 0 && sender.step == run.schedule->steps();
   auto& receiver = run.members[message.to];
   bool receiver_ends = false;
   if (receiver.step == message.step)
     receiver_ends = --receiver.outstanding == 0;
   else
     ++run.early[static_cast<std::uint64_t>(message.to) << 32 | static_cast<std::uint32_t>(message.step)];
-  if (sender_ends) PRISM_RETURN_IF_ERROR(go_on(message.run, message.from, delivery.at, done));
+  if (sender_ends && in_steps) PRISM_RETURN_IF_ERROR(go_on(message.run, message.from, delivery.at, done));
+  if (sender_ends && !in_steps) end(message.run, message.from, delivery.at, done);
   if (receiver_ends) PRISM_RETURN_IF_ERROR(go_on(message.run, message.to, delivery.at, done));
   return {};
 }
@@ -50,12 +62,7 @@ Result<void> Collectives::go_on(std::uint32_t number, int member, Picoseconds at
     auto& run = runs_[number];
     auto& state = run.members[member];
     if (++state.step == run.schedule->steps()) {
-      done.push_back({number, member, at});
-      if (--run.left == 0) {
-        run.schedule.reset();
-        run.early.clear();
-        free_runs_.push_back(number);
-      }
+      if (state.posted == 0) end(number, member, at, done);
       return {};
     }
     PRISM_RETURN_IF_ERROR(begin_step(number, member, at));
@@ -63,31 +70,49 @@ Result<void> Collectives::go_on(std::uint32_t number, int member, Picoseconds at
   }
 }
 
+void Collectives::end(std::uint32_t number, int member, Picoseconds at, std::vector<Done>& done) {
+  done.push_back({number, member, at});
+  auto& run = runs_[number];
+  if (--run.left > 0) return;
+  run.schedule.reset();
+  run.early.clear();
+  free_runs_.push_back(number);
+}
+
 Result<void> Collectives::begin_step(std::uint32_t number, int member, Picoseconds at) {
   auto& run = runs_[number];
   auto& state = run.members[member];
   sends_.clear();
-  const int receives = run.schedule->part(member, state.step, sends_);
-  state.outstanding = static_cast<int>(sends_.size()) + receives;
+  state.outstanding = run.schedule->part(member, state.step, sends_);
+  (run.manner == Manner::kInSteps ? state.outstanding : state.posted) += static_cast<int>(sends_.size());
   const auto came = run.early.find(static_cast<std::uint64_t>(member) << 32 | static_cast<std::uint32_t>(state.step));
   if (came != run.early.end()) {
     state.outstanding -= came->second;
     run.early.erase(came);
   }
-  for (const auto& send : sends_) {
-    std::uint32_t index = static_cast<std::uint32_t>(in_flight_.size());
-    if (free_messages_.empty()) {
-      in_flight_.emplace_back();
-    } else {
-      index = free_messages_.back();
-      free_messages_.pop_back();
-    }
-    in_flight_[index] = {number, member, send.to, state.step};
-    ++sent_;
-    PRISM_RETURN_IF_ERROR(
-        network_.send(at, {index | kMark, run.endpoints[member], run.endpoints[send.to], send.bytes}));
+  for (const auto& one : sends_) {
+    if (run.manner == Manner::kBothEnds && run.members[one.to].step < 0)
+      run.held.push_back({member, one.to, state.step, one.bytes});
+    else
+      PRISM_RETURN_IF_ERROR(send({number, member, one.to, state.step}, one.bytes, at));
   }
   return {};
+}
+
+Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picoseconds at) {
+  std::uint32_t index = static_cast<std::uint32_t>(in_flight_.size());
+  if (free_messages_.empty()) {
+    in_flight_.emplace_back();
+  } else {
+    index = free_messages_.back();
+    free_messages_.pop_back();
+  }
+  in_flight_[index] = message;
+  ++sent_;
+  const auto& endpoints = runs_[message.run].endpoints;
+  auto sent = network_.send(at, {index | kMark, endpoints[message.from], endpoints[message.to], bytes});
+  if (!sent) refused_ = message;
+  return sent;
 }
 
 namespace {

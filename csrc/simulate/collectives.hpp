@@ -10,6 +10,16 @@
 
 namespace prism::simulate {
 
+// When the messages of a collective leave.
+enum class Manner {
+  // With their sender's step; a member goes to its next step when all that it sends and receives in this one has
+  // arrived.
+  kInSteps,
+  // Once their receiver has come, too; a member waits in its steps for what it receives only, and at the end for all
+  // that it has sent (Gloo's trees: each message needs its two ends and what it hands on, nothing else).
+  kBothEnds,
+};
+
 class Collectives {
  public:
   struct Done {
@@ -21,19 +31,32 @@ class Collectives {
   explicit Collectives(Network& network) : network_(network) {}
 
   // `endpoints`: by group rank. The number is used again once every member is done.
-  std::uint32_t begin(std::unique_ptr<Schedule> schedule, std::vector<std::int32_t> endpoints);
+  std::uint32_t begin(std::unique_ptr<Schedule> schedule, std::vector<std::int32_t> endpoints,
+                      Manner manner = Manner::kInSteps);
   // The member comes at `at`; at once done where the schedule has no steps. Errors as of Network::send().
   Result<void> enter(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
   // Of a message that is one of ours: its id has kMark.
   Result<void> delivered(const Delivery& delivery, std::vector<Done>& done);
   std::uint64_t messages() const { return sent_; }
+  struct Between {
+    std::uint32_t run;
+    std::int32_t from, to, step;  // group ranks
+  };
+  // Of a message that is one of ours and has not been delivered.
+  const Between& between(std::uint64_t id) const { return in_flight_[static_cast<std::uint32_t>(id & ~kMark)]; }
+  const Between& refused() const { return refused_; }  // what the network had no way for, after an error
 
   static constexpr std::uint64_t kMark = std::uint64_t{1} << 63;
 
  private:
   struct Member {
     int step = -1;        // not come yet
-    int outstanding = 0;  // of its own messages and of those to it, in this step
+    int outstanding = 0;  // messages that this step waits for
+    int posted = 0;       // kBothEnds: its own that have not arrived
+  };
+  struct Held {
+    std::int32_t from, to, step;
+    std::int64_t bytes;
   };
   struct Run {
     std::unique_ptr<Schedule> schedule;
@@ -41,18 +64,19 @@ class Collectives {
     std::vector<Member> members;
     std::unordered_map<std::uint64_t, int> early;  // (member, step) -> messages that came before the member got there
     int left = 0;                                  // members that are not done
-  };
-  struct InFlight {
-    std::uint32_t run;
-    std::int32_t from, to, step;
+    Manner manner = Manner::kInSteps;
+    std::vector<Held> held;  // kBothEnds
   };
   Result<void> go_on(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
   Result<void> begin_step(std::uint32_t run, int member, Picoseconds at);
+  Result<void> send(const Between& message, std::int64_t bytes, Picoseconds at);
+  void end(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
 
   Network& network_;
   std::vector<Run> runs_;
   std::vector<std::uint32_t> free_runs_;
-  std::vector<InFlight> in_flight_;
+  std::vector<Between> in_flight_;
+  Between refused_{};
   std::vector<std::uint32_t> free_messages_;
   std::vector<Send> sends_;
   std::uint64_t sent_ = 0;

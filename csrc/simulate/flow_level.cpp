@@ -70,6 +70,11 @@ void FlowLevel::arrive(Picoseconds at) {
   if (ends_.next() <= at) {
     const auto slot = ends_.top();
     ends_.remove(slot);
+    if (observer()) {
+      const auto& flow = flows_[slot];
+      observer()->passed(flow.since, at, flow.left, shares_.route(slot));
+      observer()->ended(at, flow.message, shares_.route(slot));
+    }
     shares_.remove(slot);
     changed_ = true;
     return arrived(at, flows_[slot].message);
@@ -87,7 +92,9 @@ void FlowLevel::settle(Picoseconds at) {
   while (std::exchange(changed_, false)) {
     for (const auto& [slot, before] : shares_.solve()) {
       auto& flow = flows_[slot];
-      flow.left = std::max(flow.left - before * seconds(at - flow.since), 0.0);
+      const double passed = std::min(before * seconds(at - flow.since), flow.left);
+      if (observer() && at > flow.since) observer()->passed(flow.since, at, passed, shares_.route(slot));
+      flow.left -= passed;
       flow.since = at;
       ends_.put(slot, later(at, transfer_time(flow.left, shares_.rate(slot))));
     }

@@ -35,6 +35,7 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
     }
     case Stage::kPasses:
       if (route.empty() || message.bytes == 0) return arrived(at, message);
+      if (observer_) observer_->began(at, message, route);
       return pass(at, message, route);
     case Stage::kTaken:
       done_.push_back({at, message.id});

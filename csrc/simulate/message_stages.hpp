@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "simulate/event_queue.hpp"
-#include "simulate/network.hpp"
+#include "simulate/flow_observer.hpp"
 
 namespace prism::simulate {
 
@@ -17,6 +17,7 @@ class StagedNetwork : public Network {
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) final;
+  void observe(FlowObserver& observer) final { observer_ = &observer; }
 
  protected:
   // The bytes of a message begin to pass over `route`, which is not empty.
@@ -29,6 +30,7 @@ class StagedNetwork : public Network {
   virtual void settle(Picoseconds) {}
   void arrived(Picoseconds at, const Message& message);
   const Topology& topology() const { return topology_; }
+  FlowObserver* observer() const { return observer_; }
 
  private:
   enum class Stage : std::uint8_t { kReady, kPasses, kTaken };
@@ -40,6 +42,7 @@ class StagedNetwork : public Network {
   void handle(Picoseconds at, const Event& event);
 
   const Topology& topology_;
+  FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
   std::vector<Picoseconds> host_free_;
   std::vector<Delivery> done_;  // at the time in hand

@@ -12,7 +12,7 @@
 namespace prism::simulate {
 
 struct Message {
-  std::uint64_t id = 0;  // the sender's; breaks ties: earlier numbers are delivered first
+  std::uint64_t id = 0;           // the sender's; breaks ties: earlier numbers are delivered first
   std::int32_t from = 0, to = 0;  // endpoints
   std::int64_t bytes = 0;
 };
@@ -21,6 +21,8 @@ struct Delivery {
   Picoseconds at = 0;
   std::uint64_t id = 0;
 };
+
+class FlowObserver;
 
 class Network {
  public:
@@ -33,6 +35,8 @@ class Network {
   // Lets time go on to `until`; appends what has been delivered, by (time, id). Called with next() or an earlier time,
   // so that what a delivery sets off can be sent before time goes on.
   virtual void advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
+  // Before the first message; the observer outlives the network.
+  virtual void observe(FlowObserver& observer) = 0;
 };
 
 // Latency and size over the narrowest link, whatever else is under way. Host time as in flow_level().

@@ -20,6 +20,17 @@ std::vector<T> vector_of(const Array<T>& array) {
   return {array.data(), array.data() + array.size()};
 }
 
+// One number a link.
+template <typename Value>
+auto of_links(Value&& value) {
+  return [value](const Topology& self) {
+    using T = std::decay_t<decltype(value(self.links().front()))>;
+    py::array_t<T> column(static_cast<py::ssize_t>(self.links().size()));
+    std::transform(self.links().begin(), self.links().end(), column.mutable_data(), value);
+    return column;
+  };
+}
+
 std::unique_ptr<Network> network_named(const std::string& kind, const Topology& topology) {
   if (kind == "closed") return closed_form(topology);
   if (kind == "flow") return flow_level(topology);
@@ -111,6 +122,10 @@ PYBIND11_MODULE(_simulate, m) {
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))
       .def_property_readonly("endpoints", &Topology::endpoints)
+      .def_property_readonly("endpoint", [](const Topology& self) { return self.spec().endpoint; })
+      .def_property_readonly("link_from", of_links([](const Link& link) { return link.from; }))
+      .def_property_readonly("link_to", of_links([](const Link& link) { return link.to; }))
+      .def_property_readonly("bytes_per_second", of_links([](const Link& link) { return link.bytes_per_second; }))
       .def(
           "route",
           [](const Topology& self, int from, int to) {

@@ -13,20 +13,6 @@ namespace {
 
 using schedules::SchedulePtr;
 
-// The variants of an operation are one kind of traffic.
-Op kind_of(Op op) {
-  switch (op) {
-    case Op::kAllReduceCoalesced: return Op::kAllReduce;
-    case Op::kAllGatherIntoTensor:
-    case Op::kAllGatherCoalesced:
-    case Op::kAllGatherIntoTensorCoalesced: return Op::kAllGather;
-    case Op::kReduceScatterTensor:
-    case Op::kReduceScatterTensorCoalesced: return Op::kReduceScatter;
-    case Op::kAllToAllSingle: return Op::kAllToAll;
-    default: return op;
-  }
-}
-
 struct Choice {
   const char* algorithm;
   std::vector<Op> ops;
@@ -55,6 +41,19 @@ const std::vector<Choice>& choices() {
 Error wrong(std::string text) { return {ErrorCode::kInvalidInput, std::move(text)}; }
 
 }  // namespace
+
+Op kind_of(Op op) {
+  switch (op) {
+    case Op::kAllReduceCoalesced: return Op::kAllReduce;
+    case Op::kAllGatherIntoTensor:
+    case Op::kAllGatherCoalesced:
+    case Op::kAllGatherIntoTensorCoalesced: return Op::kAllGather;
+    case Op::kReduceScatterTensor:
+    case Op::kReduceScatterTensorCoalesced: return Op::kReduceScatter;
+    case Op::kAllToAllSingle: return Op::kAllToAll;
+    default: return op;
+  }
+}
 
 std::string default_algorithm(Op op) {
   switch (kind_of(op)) {

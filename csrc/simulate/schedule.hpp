@@ -56,5 +56,7 @@ struct CollectiveShape {
 // kInvalidInput: an algorithm that does not exist or not for this op, sizes that do not fit.
 Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& shape, std::string_view algorithm);
 std::string default_algorithm(Op op);
+// The variants of an operation (coalesced, into one tensor) are one kind of traffic.
+Op kind_of(Op op);
 
 }  // namespace prism::simulate

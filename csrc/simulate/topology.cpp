@@ -67,19 +67,33 @@ Result<void> check(const TopologySpec& spec) {
   return {};
 }
 
-// Links by one of their ends: of[first[v]..first[v + 1]), ascending.
+// Links by one of their ends: of[first[v]..first[v + 1]), ascending; those that `counts` says.
 struct Incidence {
   std::vector<std::int32_t> first, of;
-  Incidence(const TopologySpec& spec, std::int32_t Link::* end) : first(spec.vertices + 1), of(spec.links.size()) {
-    for (const auto& link : spec.links) ++first[link.*end + 1];
+  template <typename Counts>
+  Incidence(const TopologySpec& spec, std::int32_t Link::* end, Counts&& counts) : first(spec.vertices + 1) {
+    for (const auto& link : spec.links)
+      if (counts(link)) ++first[link.*end + 1];
     for (std::int32_t v = 0; v < spec.vertices; ++v) first[v + 1] += first[v];
+    of.resize(first.back());
     auto next = first;
-    for (std::size_t i = 0; i < spec.links.size(); ++i) of[next[spec.links[i].*end]++] = static_cast<LinkId>(i);
+    for (std::size_t i = 0; i < spec.links.size(); ++i)
+      if (counts(spec.links[i])) of[next[spec.links[i].*end]++] = static_cast<LinkId>(i);
   }
   std::span<const std::int32_t> operator[](std::int32_t v) const {
     return {of.data() + first[v], of.data() + first[v + 1]};
   }
 };
+
+// [vertices] its number among those that are no endpoints, or -1.
+std::vector<std::int32_t> inner_numbers(const TopologySpec& spec) {
+  std::vector<std::int32_t> numbers(spec.vertices, 0);
+  for (const auto vertex : spec.endpoint) numbers[vertex] = -1;
+  std::int32_t next = 0;
+  for (auto& number : numbers)
+    if (number == 0) number = next++;
+  return numbers;
+}
 
 }  // namespace
 
@@ -87,26 +101,31 @@ constexpr std::int32_t kAnywhere = -2;  // in the place of a host: all vertices
 
 struct Topology::Impl {
   explicit Impl(TopologySpec given)
-      : spec(std::move(given)), out(spec, &Link::from), in(spec, &Link::to), is_endpoint(spec.vertices),
-        ways(spec.links.size()) {
-    for (const auto vertex : spec.endpoint) is_endpoint[vertex] = true;
-  }
+      : spec(std::move(given)),
+        inner(inner_numbers(spec)),
+        inners(std::count_if(inner.begin(), inner.end(), [](auto number) { return number >= 0; })),
+        out(spec, &Link::from, [](const Link&) { return true; }),
+        in(spec, &Link::to, [&](const Link& link) { return inner[link.from] >= 0; }),
+        ways(spec.links.size()) {}
 
   // A part of a way, over vertices of one host, or of none (-1), or all (kAnywhere).
   struct Leg {
     std::int32_t from, to, host;
   };
   std::vector<Leg> legs(int from, int to) const;
+  // Nobody's way leads through an endpoint: all is among the inner vertices, and the ends of a leg.
   bool passes(std::int32_t vertex, const Leg& leg) const {
-    return vertex == leg.to || (!is_endpoint[vertex] && (leg.host == kAnywhere || spec.vertex_host[vertex] == leg.host));
+    return inner[vertex] >= 0 && (leg.host == kAnywhere || spec.vertex_host[vertex] == leg.host);
   }
   const std::vector<std::int64_t>& costs_to(const Leg& leg);
+  std::int64_t cost_over(LinkId link, const Leg& leg, const std::vector<std::int64_t>& costs) const;
   LinkId choice(const std::vector<LinkId>& equal, int from, int to) const;
   Result<std::vector<LinkId>> find(int from, int to);
 
   TopologySpec spec;
-  Incidence out, in;
-  std::vector<bool> is_endpoint;
+  std::vector<std::int32_t> inner;
+  std::size_t inners;
+  Incidence out, in;  // `in`: from inner vertices
   std::vector<std::int32_t> ways;  // [links] that have been found over it
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> costs;  // by destination and host
   std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;                     // by both ends
@@ -132,46 +151,59 @@ LinkId Topology::Impl::choice(const std::vector<LinkId>& equal, int from, int to
   return equal[number % equal.size()];
 }
 
-// Of the best way to the end of a leg from every vertex: hops, then latency; kFar where there is none.
+// Of the best way to the end of a leg from every inner vertex: hops, then latency; kFar where there is none.
 const std::vector<std::int64_t>& Topology::Impl::costs_to(const Leg& leg) {
   const auto key = std::pair(leg.to, leg.host);
   const auto known = costs.find(key);
   if (known != costs.end()) return known->second;
-  if ((costs.size() + 1) * spec.vertices * sizeof(std::int64_t) > kCachedBytes) costs.clear();
+  if ((costs.size() + 1) * inners * sizeof(std::int64_t) > kCachedBytes) costs.clear();
   auto& cost = costs[key];
-  cost.assign(spec.vertices, kFar);
+  cost.assign(inners, kFar);
   using Reached = std::pair<std::int64_t, std::int32_t>;
   std::priority_queue<Reached, std::vector<Reached>, std::greater<>> next;
-  next.emplace(cost[leg.to] = 0, leg.to);
+  next.emplace(0, leg.to);
+  if (inner[leg.to] >= 0) cost[inner[leg.to]] = 0;
   while (!next.empty()) {
     const auto [at, vertex] = next.top();
     next.pop();
-    if (at != cost[vertex] || !passes(vertex, leg)) continue;
+    if (vertex != leg.to && at != cost[inner[vertex]]) continue;  // a longer way
     for (const auto link : in[vertex]) {
+      const auto source = spec.links[link].from;
       const auto before = at + cost_of(spec.links[link]);
-      auto& of_source = cost[spec.links[link].from];
-      if (before < of_source) next.emplace(of_source = before, spec.links[link].from);
+      if (!passes(source, leg) || before >= cost[inner[source]]) continue;
+      next.emplace(cost[inner[source]] = before, source);
     }
   }
   return cost;
 }
 
+// Of the way to the end of the leg that begins with this link.
+std::int64_t Topology::Impl::cost_over(LinkId link, const Leg& leg, const std::vector<std::int64_t>& costs) const {
+  const auto reached = spec.links[link].to;
+  if (reached == leg.to) return cost_of(spec.links[link]);
+  if (!passes(reached, leg) || costs[inner[reached]] == kFar) return kFar;
+  return costs[inner[reached]] + cost_of(spec.links[link]);
+}
+
 Result<std::vector<LinkId>> Topology::Impl::find(int from, int to) {
   std::vector<LinkId> route, equal;
   for (const auto& leg : legs(from, to)) {
-    const auto& cost = costs_to(leg);
-    if (cost[leg.from] == kFar) return wrong(fmt::format("no way leads from endpoint {} to endpoint {}", from, to));
+    const auto& costs_of_leg = costs_to(leg);
     for (auto vertex = leg.from; vertex != leg.to; vertex = spec.links[route.back()].to) {
+      auto best = kFar;
       equal.clear();
       for (const auto link : out[vertex]) {
-        const auto reached = spec.links[link].to;
-        if (cost[reached] != kFar && cost[reached] + cost_of(spec.links[link]) == cost[vertex] && passes(reached, leg))
-          equal.push_back(link);
+        const auto cost = cost_over(link, leg, costs_of_leg);
+        if (cost == kFar || cost > best) continue;
+        if (cost < best) equal.clear();
+        best = cost;
+        equal.push_back(link);
       }
+      if (equal.empty()) return wrong(fmt::format("no way leads from endpoint {} to endpoint {}", from, to));
       route.push_back(choice(equal, from, to));
-      ++ways[route.back()];
     }
   }
+  for (const auto link : route) ++ways[link];
   return route;
 }
 

@@ -11,7 +11,8 @@ from prismllm.cli.common import Output, common_options, replaying, wrong_use
 from prismllm.cli.fragments import TraceFile
 from prismllm.units import duration, size
 
-_RANKS_SHOWN = 16
+_RANKS_SHOWN, _LINKS_SHOWN = 16, 8
+_NETWORKS = ("closed", "flow")  # prismllm.simulate, which loads a native module
 
 
 @click.command(
@@ -26,18 +27,28 @@ _RANKS_SHOWN = 16
     metavar="FILE.toml",
     help="What-ifs: tables [[edit]] with rank, iteration, name or node (all optional) and scale, add_s.",
 )
+@click.option("--comm", type=click.Path(exists=True, dir_okay=False), metavar="CLUSTER.toml",
+              help="Communication takes what it takes on this cluster's network, rank i on its device i.")  # fmt: skip
+@click.option("--network", type=click.Choice(_NETWORKS),
+              help="flow: links shared max-min fairly; closed: each message as if alone  [default: flow]")  # fmt: skip
+@click.option("--algorithm", "algorithms", multiple=True, metavar="OP=NAME",
+              help="For example all_reduce=tree; names as in `prism simulate collective`. Repeatable.")  # fmt: skip
 @common_options
-def command(output: Output, trace: str, scenario: str | None) -> None:
+def command(output: Output, trace: str, scenario: str | None, comm: str | None, network: str | None,
+            algorithms: tuple[str, ...]) -> None:  # fmt: skip
     """Execute TRACE with all ranks virtual: time per iteration; how each rank spent it, and its peak of memory.
 
     Busy: computing and issuing communication; waiting: held up until the last peer had come; exposed: held up by the
-    transfer from then on."""
+    transfer from then on. With --comm also: the busiest links."""
     from prismllm.replay import replay
 
+    if not comm and (network or algorithms):
+        raise click.UsageError(f"{'--network' if network else '--algorithm'} is of a --comm cluster")
+    options = _network(comm, network or "flow", algorithms) if comm else None
     with wrong_use(scenario or trace):
         edits = _edits(scenario) if scenario else []
         with replaying(trace):
-            done = replay(trace, edits)
+            done = replay(trace, edits, network=options)
     output.result(done.to_json())
     rows = [(f"iteration {one.index}", duration(one.time_s)) for one in done.iterations]
     rows += [
@@ -51,7 +62,30 @@ def command(output: Output, trace: str, scenario: str | None) -> None:
     if len(done.ranks) > _RANKS_SHOWN:
         rows.append(("", f"and {len(done.ranks) - _RANKS_SHOWN} more ranks: --json lists all"))
     rows.append(("critical path", duration(done.critical_path_s)))
+    if done.network:
+        rows += [
+            ("link", f"{link.name}: {size(link.bytes)}, busy {duration(link.busy_s)}, used {link.utilisation:.1%}")
+            for link in done.network.links[:_LINKS_SHOWN]
+        ]
+        if len(done.network.links) > _LINKS_SHOWN:
+            rows.append(("", f"and {len(done.network.links) - _LINKS_SHOWN} more links: --json lists all"))
     output.table(f"replayed {trace}", rows + [("note", note) for note in done.notes])
+
+
+def _network(path: str, network: str, algorithms: tuple[str, ...]):
+    from prismllm.cluster import load
+    from prismllm.replay import NetworkOptions
+
+    by_operation = {}
+    for text in algorithms:
+        operation, equals, name = text.partition("=")
+        if not (operation and equals and name):
+            raise click.UsageError(f"--algorithm: '{text}'; accepted: OP=NAME, for example all_reduce=tree")
+        by_operation[operation] = name
+    with wrong_use(path):
+        options = NetworkOptions(load(path), network, by_operation)
+        options.native()  # refuses what is no network and no operation
+    return options
 
 
 def _edits(path: str) -> list:

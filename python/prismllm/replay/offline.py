@@ -1,10 +1,4 @@
-"""Offline replay: the whole graph with all ranks virtual, in no time, with what-ifs.
-
-    replay = prismllm.replay.replay("job.prism", edits=[Edit(rank=3, name="forward", scale=1.2)])
-    replay.iterations[-1].time_s, replay.ranks[3].waiting_s
-
-Waits are recomputed from what they wait for; definitions stand in csrc/replay/replay.hpp and report.cpp.
-"""
+"""One replay: what is changed, and its figures."""
 
 from __future__ import annotations
 
@@ -15,10 +9,8 @@ from numbers import Integral, Real
 import numpy as np
 
 from prismllm import _replay
+from prismllm.replay.network import NetworkOptions, NetworkUse
 from prismllm.trace import Trace, load
-
-__all__ = ["Edit", "Iteration", "Links", "Rank", "Replay", "replay", "retimed"]
-
 
 _RANGES = {"scale": (Real, 0, 10**9), "add_s": (Real, -9 * 10**9, 9 * 10**9)}  # of an edit; NaN is in no range
 
@@ -85,6 +77,7 @@ class Replay:
     ranks: list[Rank]  # recorded ranks
     critical_path_s: float
     notes: list[str]  # what a reader must know to trust the numbers
+    network: NetworkUse | None  # of a replay on a network
     trace: Trace = field(repr=False)  # what was replayed
     _report: _replay.Report = field(repr=False)
 
@@ -102,12 +95,18 @@ class Replay:
             "iterations": [asdict(iteration) for iteration in self.iterations],
             "ranks": [asdict(rank) for rank in self.ranks],
             "critical_path_s": self.critical_path_s,
-        }
+        } | ({"network": self.network.to_json()} if self.network else {})
 
 
-def replay(trace: Trace | str | os.PathLike, edits: list[Edit] = (), links: Links = Links()) -> Replay:
-    """Replays a trace or a `.prism` file. ValueError for an edit that matches nothing or a broken file, RuntimeError
-    where the trace cannot be executed to its end, with who waits for whom."""
+def replay(
+    trace: Trace | str | os.PathLike,
+    edits: list[Edit] = (),
+    links: Links = Links(),
+    network: NetworkOptions | None = None,
+) -> Replay:
+    """Replays a trace or a `.prism` file; with a network its communication takes what it takes there. ValueError for an
+    edit that matches nothing, a broken file or a network that cannot carry the job, RuntimeError where the trace cannot
+    be executed to its end, with who waits for whom."""
     if not isinstance(trace, Trace):
         trace = load(trace)
     report = _replay.replay(
@@ -116,13 +115,20 @@ def replay(trace: Trace | str | os.PathLike, edits: list[Edit] = (), links: Link
                           add_ns=round(e.add_s * 1e9)) for e in edits],
         round(links.latency_s * 1e9),
         links.bytes_per_second,
+        network.native() if network else None,
     )  # fmt: skip
     ranks = [Rank(r.rank, r.busy_ns / 1e9, r.exposed_comm_ns / 1e9, r.waiting_ns / 1e9, r.peak_memory_bytes)
              for r in report.ranks]  # fmt: skip
     iterations = [Iteration(i.index, i.time_ns / 1e9) for i in report.iterations]
-    return Replay(iterations, ranks, report.critical_path_ns / 1e9, report.notes, trace, report)
+    use = NetworkUse.of(network, report) if network else None
+    return Replay(iterations, ranks, report.critical_path_ns / 1e9, report.notes, use, trace, report)
 
 
-def retimed(trace: Trace | str | os.PathLike, edits: list[Edit] = (), links: Links = Links()) -> Trace:
+def retimed(
+    trace: Trace | str | os.PathLike,
+    edits: list[Edit] = (),
+    links: Links = Links(),
+    network: NetworkOptions | None = None,
+) -> Trace:
     """The trace with the times of its replay."""
-    return replay(trace, edits, links).retimed()
+    return replay(trace, edits, links, network).retimed()

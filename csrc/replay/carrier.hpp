@@ -1,0 +1,53 @@
+// The seam between the engine, which knows who meets whom and when each part of a communication may start, and what
+// says how long it takes: recorded times, or a network that all share.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/result.hpp"
+#include "replay/job.hpp"
+#include "replay/service_times.hpp"
+
+namespace prism::engine {
+
+// Called with times that never go back. What ends is appended to `ended`, then or in a later call, at a time that is
+// not before the one in hand; entries of the graph only, each once.
+class Carrier {
+ public:
+  struct Ended {
+    std::uint32_t entry;
+    std::int64_t at_ns;
+  };
+  virtual ~Carrier() = default;
+  // A backend's worker has taken up a member's part in a collective; it may have to wait for others to start.
+  virtual void taken_up(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
+  // It can start, by the rule of the progress model.
+  virtual void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) = 0;
+  // Both ends of a message are there. kNone: the end is on a rank that is not in the graph.
+  virtual void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
+                             std::vector<Ended>& ended) = 0;
+  // Lets time go on until just before `until_ns`, but not beyond the first moment at which something ends. The first
+  // error of any call comes out here.
+  virtual Result<void> advance(std::int64_t /*until_ns*/, std::vector<Ended>&) { return {}; }
+  // Whether something will never end because that is later than the clock can show.
+  virtual bool overdue() const { return false; }
+};
+
+// Each part takes the time that the record, or a closed form, has for it, whatever else is under way.
+class FixedTimes final : public Carrier {
+ public:
+  explicit FixedTimes(const ServiceTimes& service) : service_(service) {}
+  void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override {
+    ended.push_back({entry, at_ns + service_.duration_ns[entry]});
+  }
+  void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
+                     std::vector<Ended>& ended) override {
+    for (const auto entry : {send, receive})
+      if (entry != kNone) start(entry, at_ns, ended);
+  }
+
+ private:
+  const ServiceTimes& service_;
+};
+
+}  // namespace prism::engine

@@ -1,0 +1,67 @@
+// The carrier whose messages share a network: a message of a graph is one of the network, a collective is as many as
+// its algorithm sends.
+//
+// The engine counts nanoseconds, the network picoseconds. What starts at t ns leaves at 1,000 t ps; what ends between
+// two nanoseconds ends for the engine at the later one: at the earlier one it has not ended, and what the engine then
+// did would be in the network's past.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "replay/carrier.hpp"
+#include "replay/traffic.hpp"
+#include "simulate/flow_log.hpp"
+#include "simulate/link_use.hpp"
+
+namespace prism::engine {
+
+class OnNetwork final : public Carrier {
+ public:
+  // kInvalidInput: fewer endpoints than ranks, an algorithm that is none.
+  static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
+
+  void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
+  bool overdue() const override { return sent_ + collectives_->messages() > delivered_count_; }
+
+  NetworkUse use() const;
+
+ private:
+  struct Ends {
+    std::uint32_t send, receive;  // entries, or kNone
+  };
+  struct Sender {
+    std::int32_t source, destination, comm;  // as in NetworkUse::Flows
+  };
+  OnNetwork(const Job& job, NetworkOptions options);
+  void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
+  void begin(std::uint32_t collective, simulate::Picoseconds at);
+  void take_done(std::vector<Ended>& ended);
+  void deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended);
+  // Errors of the network and of schedules, with whose they are.
+  void fail(int rank, std::uint32_t entry, const Error& error);
+  void check(const Result<void>& of_collectives);
+  int endpoint(int rank) const { return options_.placement.empty() ? rank : options_.placement[rank]; }
+  Sender sender_of(std::uint64_t message) const;
+
+  const Job& job_;
+  const NetworkOptions options_;  // operations of `algorithms` by kind
+  simulate::LinkUse link_use_;
+  std::unique_ptr<simulate::Network> network_;
+  std::optional<simulate::FlowLog> log_;
+  simulate::Network* sends_ = nullptr;  // the log, or the network
+  std::optional<simulate::Collectives> collectives_;
+  std::vector<std::uint32_t> run_of_;         // [collectives]: kNone until somebody starts
+  std::vector<std::uint32_t> collective_of_;  // by run
+  std::vector<Ends> messages_;                // by id
+  std::vector<std::uint32_t> free_messages_;
+  std::vector<Sender> senders_;  // of the log's flows
+  std::optional<Error> error_;   // the first one
+  std::uint64_t sent_ = 0, delivered_count_ = 0;
+  std::vector<simulate::Delivery> delivered_;
+  std::vector<simulate::Collectives::Done> done_;
+};
+
+}  // namespace prism::engine

@@ -1,0 +1,78 @@
+#include "replay/traffic.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace prism::engine {
+namespace {
+
+// The members that share a node, where all nodes have as many and stand one after the other; else 1.
+int per_node(std::span<const std::int32_t> members, int ranks_per_node) {
+  const auto node = [&](std::size_t m) { return members[m] / ranks_per_node; };
+  std::size_t size = 1;
+  while (size < members.size() && node(size) == node(0)) ++size;
+  for (std::size_t m = 0; m < members.size(); ++m)
+    if (node(m) != node(m / size * size)) return 1;
+  return members.size() % size == 0 ? static_cast<int>(size) : 1;
+}
+
+bool moves_an_all_reduce(Op kind, const ProgressModel& model) {
+  return model.name == "gloo" && (kind == Op::kReduceScatter || kind == Op::kReduce);
+}
+
+}  // namespace
+
+std::int64_t bytes_of(const Job& job, std::uint32_t entry) {
+  const ClassView& view = job.view(job.entry_rank[entry]);
+  const std::uint32_t c = job.comm_of(entry);
+  return std::max(view.comm_input_bytes[c], view.comm_output_bytes[c]);
+}
+
+std::string describe(const Job& job, std::uint32_t entry) {
+  const int rank = job.entry_rank[entry];
+  const ClassView& view = job.view(rank);
+  const std::uint32_t c = job.comm_of(entry);
+  return fmt::format("{} {} of group '{}'", name(job.op(entry)), view.comm_seq[c],
+                     job.graph->group_name(job.graph->group_of_slot(rank, view.comm_group[c])));
+}
+
+// Bytes mean what they do in closed_form_ns() of service_times.cpp: the tensor of an all_reduce, broadcast, reduce or
+// all_to_all, all that an all_gather or a gather brings together, a reduce_scatter or scatter spreads. Where members
+// differ (uneven splits), every one moves what the largest does. Without another choice the algorithms are
+// simulate::default_algorithm()'s, but Gloo's where it was measured: reduce_scatter and reduce move what an all_reduce
+// does, and what starts by a star or a tree is one.
+Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options) {
+  const Op kind = simulate::kind_of(collective.op);
+  Traffic traffic{{.op = kind,
+                   .members = static_cast<int>(collective.size),
+                   .bytes = 0,
+                   .root = collective.root,
+                   .per_node = per_node(job.graph->group_members(collective.group), options.per_node)},
+                  {}};
+  auto& shape = traffic.shape;
+  bool has_root = false;
+  for (std::uint32_t v = 0; v < collective.size; ++v) {
+    const std::uint32_t entry = job.entry_at(collective, v);
+    if (!is_entry(entry)) continue;
+    has_root |= v == 0;
+    shape.bytes = std::max(shape.bytes, bytes_of(job, entry));
+  }
+  // Others than the root know only of their own part.
+  if (!has_root && (kind == Op::kGather || kind == Op::kScatter) &&
+      shape.bytes < (std::int64_t{1} << 60) / shape.members)
+    shape.bytes *= shape.members;
+  const StartRule rule = job.model.rule(collective.op);
+  if (rule != StartRule::kLastMember) traffic.manner = simulate::Manner::kBothEnds;
+  const auto chosen = options.algorithms.find(kind);
+  if (chosen != options.algorithms.end()) {
+    traffic.algorithm = chosen->second;
+  } else if (moves_an_all_reduce(kind, job.model)) {
+    shape.op = Op::kAllReduce;
+  } else if (rule == StartRule::kStar) {
+    traffic.algorithm = "direct";
+  }
+  return traffic;
+}
+
+}  // namespace prism::engine

@@ -1,0 +1,21 @@
+// What a communication of a graph moves, and by which algorithm, in the terms of csrc/simulate.
+#pragma once
+#include "replay/job.hpp"
+#include "replay/replay.hpp"
+#include "simulate/collectives.hpp"
+
+namespace prism::engine {
+
+struct Traffic {
+  simulate::CollectiveShape shape;
+  std::string algorithm;
+  simulate::Manner manner = simulate::Manner::kInSteps;
+};
+
+Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options);
+// Of an entry: the larger of what its member puts in and gets out.
+std::int64_t bytes_of(const Job& job, std::uint32_t entry);
+// "all_reduce 7 of group 'dp'"
+std::string describe(const Job& job, std::uint32_t entry);
+
+}  // namespace prism::engine

@@ -1,0 +1,18 @@
+"""Offline replay: the whole graph with all ranks virtual, in no time, with what-ifs.
+
+    replay = prismllm.replay.replay("job.prism", edits=[Edit(rank=3, name="forward", scale=1.2)])
+    replay.iterations[-1].time_s, replay.ranks[3].waiting_s
+
+On a network, its communication takes what the links allow that it shares:
+
+    replay = prismllm.replay.replay("job.prism", network=NetworkOptions(prismllm.cluster.load("cluster.toml")))
+    replay.network.links[0].name, replay.network.links[0].utilisation
+
+Waits are recomputed from what they wait for; definitions stand in csrc/replay/replay.hpp and report.cpp.
+"""
+
+from prismllm.replay.network import LinkUse, NetworkOptions, NetworkUse
+from prismllm.replay.offline import Edit, Iteration, Links, Rank, Replay, replay, retimed, shown
+
+__all__ = ["Edit", "Iteration", "LinkUse", "Links", "NetworkOptions", "NetworkUse", "Rank", "Replay", "replay",
+           "retimed", "shown"]  # fmt: skip
