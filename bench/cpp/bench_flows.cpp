@@ -16,8 +16,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }
 
 void line(const std::string& name, double value, const char* unit, double limit, const char* peer) {
-  fmt::print("{{\"name\": \"{}\", \"value\": {:.4g}, \"unit\": \"{}\", \"limit\": {:.4g}{}}}\n", name, value, unit, limit,
-             *peer ? fmt::format(", \"peer\": \"{}\"", peer) : "");
+  fmt::print("{{\"name\": \"{}\", \"value\": {:.4g}, \"unit\": \"{}\", \"limit\": {:.4g}{}}}\n", name, value, unit,
+             limit, *peer ? fmt::format(", \"peer\": \"{}\"", peer) : "");
   std::fflush(stdout);
 }
 
@@ -37,8 +37,8 @@ double microseconds_per_change(int hosts, int changes) {
   std::uint64_t sent = 0;
   const auto send = [&](Picoseconds at) {
     const auto from = random.below(hosts), to = (from + 1 + random.below(hosts - 1)) % hosts;
-    static_cast<void>(network->send(
-        at, {sent++, static_cast<int>(from), static_cast<int>(to), 1'000'000 + random.below(9'000'000)}));
+    static_cast<void>(
+        network->send(at, {sent++, static_cast<int>(from), static_cast<int>(to), 1'000'000 + random.below(9'000'000)}));
   };
   for (int i = 0; i < 8 * hosts; ++i) send(0);
   std::vector<Delivery> delivered;

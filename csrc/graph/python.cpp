@@ -104,9 +104,8 @@ void bind_graph(py::module_& m) {
              return array(g.peer_slots(checked_rank(g, rank)), self);
            })
       .def(
-          "has_own_times",
-          [](const ExecutionGraph& g, int rank) { return g.has_own_times(checked_rank(g, rank)); }, py::arg("rank"),
-          "Whether it ran itself; else timing() and memory() are those of one that is like it.")
+          "has_own_times", [](const ExecutionGraph& g, int rank) { return g.has_own_times(checked_rank(g, rank)); },
+          py::arg("rank"), "Whether it ran itself; else timing() and memory() are those of one that is like it.")
       .def(
           "timing",
           [](const py::object& self, int rank) {

@@ -83,9 +83,7 @@ void MaxMin::touch(LinkId link) {
   touched_.push_back(link);
 }
 
-double MaxMin::share(LinkId link) const {
-  return std::max(links_[link].left, 0.0) / links_[link].open;
-}
+double MaxMin::share(LinkId link) const { return std::max(links_[link].left, 0.0) / links_[link].open; }
 
 const std::vector<MaxMin::Change>& MaxMin::solve() {
   changed_.clear();

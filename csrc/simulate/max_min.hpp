@@ -2,8 +2,8 @@
 //
 // The allocation is the only one in which every flow has a bottleneck: a link that is full and on which no flow is
 // faster. After a change only the flows around it are solved again, with all others held; where these then miss their
-// bottleneck, or are faster than what a link leaves, they join, until nobody does. Exact up to rounding, and as large as
-// what the change really reaches.
+// bottleneck, or are faster than what a link leaves, they join, until nobody does. Exact up to rounding, and as large
+// as what the change really reaches.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -46,9 +46,9 @@ class MaxMin {
     std::vector<Member> flows;
     // While solving:
     bool touched = false, dirty = false;
-    double left = 0;           // what the flows that are not settled may take
-    std::uint32_t open = 0;    // such flows
-    double level = 0;          // of its own flows, once it is a bottleneck
+    double left = 0;         // what the flows that are not settled may take
+    std::uint32_t open = 0;  // such flows
+    double level = 0;        // of its own flows, once it is a bottleneck
   };
   struct FlowState {
     std::span<const LinkId> route;

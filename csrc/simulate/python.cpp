@@ -49,13 +49,12 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
     if (size != links) throw py::value_error("columns of links of different lengths");
   const std::map<std::string, Spread> kinds = {
       {"balanced", Spread::kBalanced}, {"destination", Spread::kDestination}, {"hash", Spread::kHash}};
-  if (!kinds.count(spread))
-    throw py::value_error("spread '" + spread + "'; accepted: balanced, destination, hash");
+  if (!kinds.count(spread)) throw py::value_error("spread '" + spread + "'; accepted: balanced, destination, hash");
   spec.vertices = vertices;
   spec.links.reserve(static_cast<std::size_t>(links));
   for (py::ssize_t i = 0; i < links; ++i)
-    spec.links.push_back({from.data()[i], to.data()[i], rate.data()[i], latency.data()[i], line.data()[i],
-                          burst.data()[i]});
+    spec.links.push_back(
+        {from.data()[i], to.data()[i], rate.data()[i], latency.data()[i], line.data()[i], burst.data()[i]});
   spec.endpoint = vector_of(endpoint);
   spec.nic = vector_of(nic);
   spec.vertex_host = vector_of(vertex_host);
@@ -72,7 +71,8 @@ Result<std::vector<std::int64_t>> arrivals(const Topology& topology, Network& ne
                                            const std::vector<std::int64_t>& bytes) {
   static_cast<void>(topology);
   for (std::size_t i = 0; i < at.size(); ++i) {
-    if (at[i] < 0) return Error{ErrorCode::kInvalidInput, "a message at " + std::to_string(at[i]) + " ps; accepted: 0 or later"};
+    if (at[i] < 0)
+      return Error{ErrorCode::kInvalidInput, "a message at " + std::to_string(at[i]) + " ps; accepted: 0 or later"};
     PRISM_RETURN_IF_ERROR(network.send(at[i], {i, from[i], to[i], bytes[i]}));
   }
   std::vector<std::int64_t> arrived(at.size(), 0);
@@ -93,8 +93,8 @@ py::array_t<std::int64_t> messages(const Topology& topology, const std::string& 
   const auto network = network_named(kind, topology);
   const auto when = vector_of(at), sizes = vector_of(bytes);
   const auto sources = vector_of(from), destinations = vector_of(to);
-  const auto arrived = value_or_throw(
-      without_gil([&] { return arrivals(topology, *network, when, sources, destinations, sizes); }));
+  const auto arrived =
+      value_or_throw(without_gil([&] { return arrivals(topology, *network, when, sources, destinations, sizes); }));
   return py::array_t<std::int64_t>(static_cast<py::ssize_t>(arrived.size()), arrived.data());
 }
 
@@ -118,7 +118,8 @@ PYBIND11_MODULE(_simulate, m) {
   py::class_<Topology>(m, "Topology")
       .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
            py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
-           py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"), py::arg("spread"))
+           py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"),
+           py::arg("spread"))
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))
       .def_property_readonly("endpoints", &Topology::endpoints)

@@ -44,26 +44,35 @@ Error wrong(std::string text) { return {ErrorCode::kInvalidInput, std::move(text
 
 Op kind_of(Op op) {
   switch (op) {
-    case Op::kAllReduceCoalesced: return Op::kAllReduce;
+    case Op::kAllReduceCoalesced:
+      return Op::kAllReduce;
     case Op::kAllGatherIntoTensor:
     case Op::kAllGatherCoalesced:
-    case Op::kAllGatherIntoTensorCoalesced: return Op::kAllGather;
+    case Op::kAllGatherIntoTensorCoalesced:
+      return Op::kAllGather;
     case Op::kReduceScatterTensor:
-    case Op::kReduceScatterTensorCoalesced: return Op::kReduceScatter;
-    case Op::kAllToAllSingle: return Op::kAllToAll;
-    default: return op;
+    case Op::kReduceScatterTensorCoalesced:
+      return Op::kReduceScatter;
+    case Op::kAllToAllSingle:
+      return Op::kAllToAll;
+    default:
+      return op;
   }
 }
 
 std::string default_algorithm(Op op) {
   switch (kind_of(op)) {
-    case Op::kAllToAll: return "direct";
-    case Op::kBarrier: return "dissemination";
+    case Op::kAllToAll:
+      return "direct";
+    case Op::kBarrier:
+      return "dissemination";
     case Op::kBroadcast:
     case Op::kReduce:
     case Op::kGather:
-    case Op::kScatter: return "tree";
-    default: return "ring";
+    case Op::kScatter:
+      return "tree";
+    default:
+      return "ring";
   }
 }
 
@@ -84,8 +93,8 @@ Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& given, st
       continue;
     }
     if (wanted == "hierarchical" && (shape.per_node < 1 || shape.members % shape.per_node != 0))
-      return wrong(fmt::format("{} members with {} a node; accepted: a whole number of nodes", shape.members,
-                               shape.per_node));
+      return wrong(
+          fmt::format("{} members with {} a node; accepted: a whole number of nodes", shape.members, shape.per_node));
     return choice.make(shape);
   }
   if (for_op.empty()) return wrong(fmt::format("{} is no collective", name(given.op)));

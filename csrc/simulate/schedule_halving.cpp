@@ -35,8 +35,8 @@ class HalvingDoubling final : public Schedule {
     const int index = halving ? step : step - (halves_ ? log_ : 0);
     const int distance = halving ? power_ >> (index + 1) : 1 << index;
     const int partner = number(member) ^ distance;
-    sends.push_back({partner < paired_ / 2 ? 2 * partner + 1 : partner + paired_ / 2,
-                     divided(shape_.bytes, power_ / distance)});
+    sends.push_back(
+        {partner < paired_ / 2 ? 2 * partner + 1 : partner + paired_ / 2, divided(shape_.bytes, power_ / distance)});
     return 1;
   }
 

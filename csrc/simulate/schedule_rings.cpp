@@ -21,7 +21,8 @@ class Ring final : public Schedule {
   std::int64_t part_;
 };
 
-// Reduce-scatter within each node, all-reduce of each member's part with its like on the other nodes, all-gather within.
+// Reduce-scatter within each node, all-reduce of each member's part with its like on the other nodes, all-gather
+// within.
 class HierarchicalRing final : public Schedule {
  public:
   explicit HierarchicalRing(const CollectiveShape& shape)

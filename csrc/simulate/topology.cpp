@@ -35,28 +35,31 @@ Result<void> check(const TopologySpec& spec) {
                                spec.vertices - 1));
     if (!(link.bytes_per_second > 0) || !(link.bytes_per_second <= 1e18) ||
         !(link.line_bytes_per_second >= link.bytes_per_second) || !(link.line_bytes_per_second <= 1e18))
-      return wrong(fmt::format("link {} carries {:g} B/s, its line {:g} B/s; accepted: above 0, up to 1e18, the line not "
-                               "below the rate",
-                               i, link.bytes_per_second, link.line_bytes_per_second));
+      return wrong(
+          fmt::format("link {} carries {:g} B/s, its line {:g} B/s; accepted: above 0, up to 1e18, the line not "
+                      "below the rate",
+                      i, link.bytes_per_second, link.line_bytes_per_second));
     if (link.latency < 0 || link.latency > kLongest || link.burst_bytes < 0)
-      return wrong(fmt::format("link {} has a latency of {} ps and a burst of {} B; accepted: 0 or more, a second at "
-                               "most",
-                               i, link.latency, link.burst_bytes));
+      return wrong(
+          fmt::format("link {} has a latency of {} ps and a burst of {} B; accepted: 0 or more, a second at "
+                      "most",
+                      i, link.latency, link.burst_bytes));
   }
   for (std::size_t i = 0; i < spec.endpoint.size(); ++i)
     if (!is_vertex(spec.endpoint[i]))
       return wrong(fmt::format("endpoint {} is vertex {}; accepted: 0 to {}", i, spec.endpoint[i], spec.vertices - 1));
   if (!spec.nic.empty() && (spec.nic.size() != spec.endpoint.size() || spec.vertex_host.empty()))
-    return wrong(fmt::format("{} NICs of {} endpoints; accepted: one for each, and the vertices' hosts", spec.nic.size(),
-                             spec.endpoint.size()));
+    return wrong(fmt::format("{} NICs of {} endpoints; accepted: one for each, and the vertices' hosts",
+                             spec.nic.size(), spec.endpoint.size()));
   for (const auto vertex : spec.nic)
     if (vertex != -1 && !is_vertex(vertex))
       return wrong(fmt::format("a NIC is vertex {}; accepted: 0 to {}, or -1", vertex, spec.vertices - 1));
   if (!spec.vertex_host.empty() && spec.vertex_host.size() != static_cast<std::size_t>(spec.vertices))
-    return wrong(fmt::format("{} hosts of {} vertices; accepted: one for each", spec.vertex_host.size(), spec.vertices));
+    return wrong(
+        fmt::format("{} hosts of {} vertices; accepted: one for each", spec.vertex_host.size(), spec.vertices));
   if (!spec.host.empty() && spec.host.size() != spec.endpoint.size())
-    return wrong(fmt::format("{} hosts of {} endpoints; accepted: one for each", spec.host.size(),
-                             spec.endpoint.size()));
+    return wrong(
+        fmt::format("{} hosts of {} endpoints; accepted: one for each", spec.host.size(), spec.endpoint.size()));
   for (std::size_t i = 0; i < spec.host.size(); ++i)
     if (spec.host[i] < 0 || static_cast<std::size_t>(spec.host[i]) >= spec.host_message.size())
       return wrong(fmt::format("endpoint {} is on host {}; accepted: 0 to {}", i, spec.host[i],
@@ -71,7 +74,7 @@ Result<void> check(const TopologySpec& spec) {
 struct Incidence {
   std::vector<std::int32_t> first, of;
   template <typename Counts>
-  Incidence(const TopologySpec& spec, std::int32_t Link::* end, Counts&& counts) : first(spec.vertices + 1) {
+  Incidence(const TopologySpec& spec, std::int32_t Link::*end, Counts&& counts) : first(spec.vertices + 1) {
     for (const auto& link : spec.links)
       if (counts(link)) ++first[link.*end + 1];
     for (std::int32_t v = 0; v < spec.vertices; ++v) first[v + 1] += first[v];
@@ -125,7 +128,7 @@ struct Topology::Impl {
   TopologySpec spec;
   std::vector<std::int32_t> inner;
   std::size_t inners;
-  Incidence out, in;  // `in`: from inner vertices
+  Incidence out, in;               // `in`: from inner vertices
   std::vector<std::int32_t> ways;  // [links] that have been found over it
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> costs;  // by destination and host
   std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;                     // by both ends

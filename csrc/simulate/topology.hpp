@@ -24,15 +24,16 @@ struct Link {
 };
 
 // Which of several shortest ways. Balanced: link by link the one that fewest ways use so far, as an adaptive network or
-// a subnet manager that knows the traffic would; it depends on the order in which ways are first asked for. Destination:
-// by the destination's number (D-mod-k). Hash: of both ends (ECMP), with its collisions.
+// a subnet manager that knows the traffic would; it depends on the order in which ways are first asked for.
+// Destination: by the destination's number (D-mod-k). Hash: of both ends (ECMP), with its collisions.
 enum class Spread { kBalanced, kDestination, kHash };
 
 struct TopologySpec {
   std::int32_t vertices = 0;
   std::vector<Link> links;
-  std::vector<std::int32_t> endpoint;     // [endpoints] vertex
-  // Where given, a way between hosts leaves and enters through the endpoints' own NICs, and one within a host stays in it.
+  std::vector<std::int32_t> endpoint;  // [endpoints] vertex
+  // Where given, a way between hosts leaves and enters through the endpoints' own NICs, and one within a host stays in
+  // it.
   std::vector<std::int32_t> nic;          // [endpoints] vertex, -1: none
   std::vector<std::int32_t> vertex_host;  // [vertices] -1: of none, a switch between hosts
   std::vector<std::int32_t> host;         // [endpoints] whose processors its messages take; empty: none

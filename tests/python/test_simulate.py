@@ -55,7 +55,7 @@ def test_rings_on_a_pod_of_nodes_are_held_up_by_its_network_cards(repository):
     """A ring over all ranks leaves each node by one card; by nodes, every rank has its own."""
     pod = load(repository / "examples" / "clusters" / "dgx_h100_pod.toml")
     topology, bytes_ = simulate.topology_of(pod), 1 << 30
-    per_node = simulate.ranks_per_node(pod)
+    per_node = simulate.ranks_per_node(pod.graph())
     assert per_node == 8
     graph = pod.graph()
     slowest = {name: graph.bytes_per_second[number] for number, name in enumerate(graph.link_name) if ".nic" in name}

@@ -104,8 +104,9 @@ void answer_with(py::function communication, py::function store_key, py::functio
   Answerer answerer;
   answerer.communication = [functions](const Question& q) {
     const py::gil_scoped_acquire gil;
-    const auto answer = functions->communication(q.group.key, q.group.members, q.group.rank, name(q.op), name(q.reduce_op),
-                                         q.root, q.peer, q.tag, q.number, q.inputs, q.outputs);
+    const auto answer =
+        functions->communication(q.group.key, q.group.members, q.group.rank, name(q.op), name(q.reduce_op), q.root,
+                                 q.peer, q.tag, q.number, q.inputs, q.outputs);
     auto [outputs, source] = answer.cast<std::pair<std::vector<at::Tensor>, int>>();
     return Reply{std::move(outputs), source};
   };

@@ -59,7 +59,7 @@ def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: 
             loaded = load(cluster)
             topology = simulate.topology_of(loaded)
             ranks = topology.endpoints if ranks is None else ranks
-            per_node = per_node or simulate.ranks_per_node(loaded)
+            per_node = per_node or simulate.ranks_per_node(loaded.graph())
         done = simulate.collective(op, ranks, size_, topology=topology, network=network, algorithm=algorithm, root=root,
                                    per_node=per_node or 1, **links)  # fmt: skip
     output.result(dataclasses.asdict(done))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prismllm import _replay
-from prismllm.simulate import NETWORKS, topology_of
+from prismllm.simulate import NETWORKS, ranks_per_node, topology_of
 
 if TYPE_CHECKING:
     from prismllm._simulate import Topology
@@ -57,7 +57,7 @@ class NetworkOptions:
         return [" -> ".join(vertices.get(vertex, f"vertex {vertex}") for vertex in pair) for pair in ends]
 
     def native(self) -> _replay.NetworkOptions:
-        per_node = self.per_node or getattr(self.topology, "devices_per_node", None) or 1
+        per_node = self.per_node or (1 if self._graph is None else ranks_per_node(self._graph))
         return _replay.NetworkOptions(self.links, self.network == "flow", dict(self.algorithms), per_node,
                                       list(self.placement or []), self.bins, self.flows)  # fmt: skip
 

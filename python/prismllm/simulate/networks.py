@@ -9,7 +9,7 @@ import numpy as np
 from prismllm import _simulate
 
 if TYPE_CHECKING:
-    from prismllm.cluster import Cluster
+    from prismllm.cluster import Cluster, ClusterGraph
 
 # closed: latency and size over the narrowest link, nothing shared. flow: links are shared max-min fairly.
 NETWORKS = ("closed", "flow")
@@ -37,8 +37,8 @@ def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topolog
     return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, spread=spread)
 
 
-def ranks_per_node(cluster: Cluster) -> int:
+def ranks_per_node(graph: ClusterGraph) -> int:
     """Consecutive ranks that share a node, where all nodes have as many; else 1."""
-    _, counts = np.unique(host := cluster.graph().host, return_counts=True)
+    _, counts = np.unique(host := graph.host, return_counts=True)
     together = len(host) - np.count_nonzero(np.diff(host)) == len(host) - len(counts) + 1
     return int(counts[0]) if together and (counts == counts[0]).all() else 1

@@ -28,14 +28,14 @@ TEST_CASE("ring all-reduce over one switch of 50 GB/s and 1 us: SimGrid's figure
     double time_us;
   };
   for (const auto& [bytes, members, time_us] : std::initializer_list<Oracle>{{1 << 20, 8, 50.70016},
-                                                                            {1 << 20, 64, 167.28768},
-                                                                            {1 << 20, 512, 1063.86112},
-                                                                            {1 << 20, 1024, 2087.90208},
-                                                                            {1 << 20, 4096, 8231.9328},
-                                                                            {1 << 22, 8, 160.80064},
-                                                                            {1 << 22, 64, 291.15072},
-                                                                            {1 << 22, 512, 1189.44448},
-                                                                            {1 << 22, 1024, 2213.60832}}) {
+                                                                             {1 << 20, 64, 167.28768},
+                                                                             {1 << 20, 512, 1063.86112},
+                                                                             {1 << 20, 1024, 2087.90208},
+                                                                             {1 << 20, 4096, 8231.9328},
+                                                                             {1 << 22, 8, 160.80064},
+                                                                             {1 << 22, 64, 291.15072},
+                                                                             {1 << 22, 512, 1189.44448},
+                                                                             {1 << 22, 1024, 2213.60832}}) {
     const auto topology = Topology::one_switch(members, 50e9, kMicrosecond);
     for (const bool shared : {false, true}) {
       INFO(members << " members, " << bytes << " bytes, shared " << shared);
@@ -80,8 +80,8 @@ TEST_CASE("rings within nodes do not wait for the network between them") {
   spec.vertices = 4 + 2 + 1;
   spec.endpoint = {0, 1, 2, 3};
   for (int member = 0; member < 4; ++member)
-    for (const auto& [hub, rate, latency] : {std::tuple{4 + member / 2, 10e9, Picoseconds{0}},
-                                            std::tuple{6, 1e9, 5 * kMicrosecond / 2}}) {
+    for (const auto& [hub, rate, latency] :
+         {std::tuple{4 + member / 2, 10e9, Picoseconds{0}}, std::tuple{6, 1e9, 5 * kMicrosecond / 2}}) {
       spec.links.push_back({member, hub, rate, latency, rate, 0});
       spec.links.push_back({hub, member, rate, latency, rate, 0});
     }
@@ -100,8 +100,7 @@ TEST_CASE("members that come late hold up the others, and what came early is not
   const auto topology = Topology::one_switch(4, 1e9, 0);
   const auto network = flow_level(topology);
   Collectives collectives(*network);
-  const auto run =
-      collectives.begin(make_schedule({Op::kAllReduce, 4, 4'000'000}, "ring").value(), {0, 1, 2, 3});
+  const auto run = collectives.begin(make_schedule({Op::kAllReduce, 4, 4'000'000}, "ring").value(), {0, 1, 2, 3});
   std::vector<Collectives::Done> done;
   for (const int member : {0, 1, 3}) REQUIRE(collectives.enter(run, member, 0, done));
   std::vector<Delivery> delivered;

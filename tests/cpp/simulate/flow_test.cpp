@@ -28,7 +28,8 @@ TEST_CASE("a third that comes half way") {
 
 TEST_CASE("one that is held up elsewhere leaves its share to the others") {
   // 0 and 1 send over a link of 1 GB/s; the way of 1 goes on over one of 0.25 GB/s.
-  const auto topology = wired(4, 2, {{0, 4, 10e9, 0}, {1, 4, 10e9, 0}, {4, 5, 1e9, 0}, {5, 2, 10e9, 0}, {5, 3, 0.25e9, 0}});
+  const auto topology =
+      wired(4, 2, {{0, 4, 10e9, 0}, {1, 4, 10e9, 0}, {4, 5, 1e9, 0}, {5, 2, 10e9, 0}, {5, 3, 0.25e9, 0}});
   CHECK(arrivals(*flow_level(topology), {{0, 0, 2, kGB * 3 / 4}, {0, 1, 3, kGB / 4}}) == std::vector{kSecond, kSecond});
 }
 
@@ -55,7 +56,9 @@ TEST_CASE("a burst is over earlier where two use it, later where less than the l
 
 TEST_CASE("never faster with others, and what leaves arrives") {
   std::uint32_t state = 3;
-  const auto random = [&](std::uint32_t below) { return (state = state * 1664525u + 1013904223u, (state >> 8u) % below); };
+  const auto random = [&](std::uint32_t below) {
+    return (state = state * 1664525u + 1013904223u, (state >> 8u) % below);
+  };
   for (int round = 0; round < 20; ++round) {
     const int hosts = 4 + static_cast<int>(random(12));
     const auto topology = Topology::one_switch(hosts, 1e9, kMicrosecond);

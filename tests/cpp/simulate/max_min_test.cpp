@@ -36,7 +36,9 @@ std::map<MaxMin::Slot, double> filled(const std::vector<double>& capacities, con
 
 struct Random {
   std::uint32_t state;
-  std::uint32_t operator()(std::uint32_t below) { return state = state * 1664525u + 1013904223u, (state >> 8u) % below; }
+  std::uint32_t operator()(std::uint32_t below) {
+    return state = state * 1664525u + 1013904223u, (state >> 8u) % below;
+  }
 };
 
 }  // namespace

@@ -22,8 +22,8 @@ TEST_CASE("a message alone takes its latency and its size over the narrowest lin
   for (const auto& kind : kKinds) {
     INFO(kind.name);
     // 1 MB over 100 GB/s, 10 GB/s and 50 GB/s with 1, 2 and 3 us: 100 us and 6 us.
-    const auto topology = wired(2, 2, {{0, 2, 100e9, 1 * kMicrosecond}, {2, 3, 10e9, 2 * kMicrosecond},
-                                       {3, 1, 50e9, 3 * kMicrosecond}});
+    const auto topology =
+        wired(2, 2, {{0, 2, 100e9, 1 * kMicrosecond}, {2, 3, 10e9, 2 * kMicrosecond}, {3, 1, 50e9, 3 * kMicrosecond}});
     auto network = kind.make(topology);
     CHECK(arrivals(*network, {{5 * kMicrosecond, 0, 1, 1'000'000}}) == std::vector{111 * kMicrosecond});
   }
@@ -59,7 +59,8 @@ TEST_CASE("a message's time on a host's processors is taken one after the other,
     const auto topology = Topology::make(std::move(spec)).value();
     auto network = kind.make(topology);
     // Both senders are on host 0: they leave at 100 and 200 us, and 1,000 bytes take 1 us.
-    CHECK(arrivals(*network, {{0, 0, 2, 1000}, {0, 1, 2, 1000}}) == std::vector{131 * kMicrosecond, 231 * kMicrosecond});
+    CHECK(arrivals(*network, {{0, 0, 2, 1000}, {0, 1, 2, 1000}}) ==
+          std::vector{131 * kMicrosecond, 231 * kMicrosecond});
   }
 }
 

@@ -15,14 +15,28 @@ struct Case {
   Op op;
   const char* algorithm;
 };
-const std::vector<Case> kCases = {
-    {Op::kAllReduce, "ring"}, {Op::kAllReduce, "tree"}, {Op::kAllReduce, "halving_doubling"}, {Op::kAllReduce, "direct"},
-    {Op::kAllReduce, "hierarchical"}, {Op::kAllGather, "ring"}, {Op::kAllGather, "direct"},
-    {Op::kAllGather, "halving_doubling"}, {Op::kReduceScatter, "ring"}, {Op::kReduceScatter, "direct"},
-    {Op::kReduceScatter, "halving_doubling"}, {Op::kAllToAll, "direct"}, {Op::kAllToAll, "pairwise"},
-    {Op::kBroadcast, "tree"}, {Op::kBroadcast, "direct"}, {Op::kReduce, "tree"}, {Op::kReduce, "direct"},
-    {Op::kGather, "tree"}, {Op::kGather, "direct"}, {Op::kScatter, "tree"}, {Op::kScatter, "direct"},
-    {Op::kBarrier, "dissemination"}};
+const std::vector<Case> kCases = {{Op::kAllReduce, "ring"},
+                                  {Op::kAllReduce, "tree"},
+                                  {Op::kAllReduce, "halving_doubling"},
+                                  {Op::kAllReduce, "direct"},
+                                  {Op::kAllReduce, "hierarchical"},
+                                  {Op::kAllGather, "ring"},
+                                  {Op::kAllGather, "direct"},
+                                  {Op::kAllGather, "halving_doubling"},
+                                  {Op::kReduceScatter, "ring"},
+                                  {Op::kReduceScatter, "direct"},
+                                  {Op::kReduceScatter, "halving_doubling"},
+                                  {Op::kAllToAll, "direct"},
+                                  {Op::kAllToAll, "pairwise"},
+                                  {Op::kBroadcast, "tree"},
+                                  {Op::kBroadcast, "direct"},
+                                  {Op::kReduce, "tree"},
+                                  {Op::kReduce, "direct"},
+                                  {Op::kGather, "tree"},
+                                  {Op::kGather, "direct"},
+                                  {Op::kScatter, "tree"},
+                                  {Op::kScatter, "direct"},
+                                  {Op::kBarrier, "dissemination"}};
 
 std::unique_ptr<Schedule> made(Op op, const char* algorithm, int members, std::int64_t bytes = 1 << 20, int root = 0) {
   return make_schedule({op, members, bytes, root, members % 4 == 0 ? 4 : 1}, algorithm).value();

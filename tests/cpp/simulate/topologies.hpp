@@ -8,7 +8,8 @@ namespace prism::simulate::testing {
 
 constexpr Picoseconds kMicrosecond = 1'000'000, kMillisecond = 1'000 * kMicrosecond, kSecond = 1'000 * kMillisecond;
 
-// Endpoints in a row of vertices 0 to `endpoints` - 1 and links between any vertices; the vertices after them are switches.
+// Endpoints in a row of vertices 0 to `endpoints` - 1 and links between any vertices; the vertices after them are
+// switches.
 inline Topology wired(int endpoints, int switches, std::vector<Link> links) {
   TopologySpec spec;
   spec.vertices = endpoints + switches;

@@ -50,8 +50,8 @@ std::vector<int> spines_taken(Spread spread, int sources, int spines) {
 }  // namespace
 
 TEST_CASE("the way with the fewest links, and of these the one with the least latency") {
-  const auto topology = wired(2, 3, {{0, 2, 1e9, 5}, {2, 1, 1e9, 5}, {0, 3, 1e9, 1}, {3, 1, 1e9, 8}, {3, 4, 1e9, 0},
-                                     {4, 1, 1e9, 0}});
+  const auto topology =
+      wired(2, 3, {{0, 2, 1e9, 5}, {2, 1, 1e9, 5}, {0, 3, 1e9, 1}, {3, 1, 1e9, 8}, {3, 4, 1e9, 0}, {4, 1, 1e9, 0}});
   CHECK(way(topology, 0, 1) == std::vector<LinkId>{2, 3});
   CHECK(way(topology, 0, 0).empty());
 }
@@ -125,9 +125,11 @@ TEST_CASE("a topology that cannot be is an error that names the place") {
         "link 2 has a latency of -1 ps and a burst of 0 B; accepted: 0 or more, a second at most");
   CHECK(message([](auto& spec) { spec.endpoint[1] = 9; }) == "endpoint 1 is vertex 9; accepted: 0 to 2");
   CHECK(message([](auto& spec) { spec.host = {0}; }) == "1 hosts of 2 endpoints; accepted: one for each");
-  CHECK(message([](auto& spec) { spec.host = {0, 1}, spec.host_message = {5}; }) ==
-        "endpoint 1 is on host 1; accepted: 0 to 0");
-  CHECK(message([](auto& spec) { spec.nic = {2, 2}; }) ==
-        "2 NICs of 2 endpoints; accepted: one for each, and the vertices' hosts");
+  CHECK(message([](auto& spec) {
+          spec.host = {0, 1}, spec.host_message = {5};
+        }) == "endpoint 1 is on host 1; accepted: 0 to 0");
+  CHECK(message([](auto& spec) {
+          spec.nic = {2, 2};
+        }) == "2 NICs of 2 endpoints; accepted: one for each, and the vertices' hosts");
   CHECK(message([](auto& spec) { spec.vertex_host = {0}; }) == "1 hosts of 3 vertices; accepted: one for each");
 }
