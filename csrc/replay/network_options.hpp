@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "core/vocabulary.hpp"
-#include "simulate/topology.hpp"
+#include "simulate/network.hpp"
 
 namespace prism {
 
 struct NetworkOptions {
   const simulate::Topology* topology = nullptr;  // outlives the replay; used by nobody else meanwhile
-  bool shared = true;  // messages under way at the same time share links (flow level); else as if each were alone
+  simulate::NetworkKind kind = simulate::NetworkKind::kFlowLevel;
   // By operation (any of its variants), as simulate::make_schedule() names them. For others what the progress model's
   // backend does, see traffic.cpp.
   std::map<Op, std::string> algorithms = {};

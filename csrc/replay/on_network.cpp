@@ -54,7 +54,7 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options)
     : job_(job),
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
-      network_(options_.shared ? simulate::flow_level(*options_.topology) : simulate::closed_form(*options_.topology)),
+      network_(simulate::make_network(options_.kind, *options_.topology)),
       run_of_(job.collectives.size(), kNone) {
   network_->observe(link_use_);
   sends_ = network_.get();

@@ -26,10 +26,10 @@ py::tuple timeline(const py::object& self, int rank) {
   return py::make_tuple(column(times.start_ns, self), column(times.duration_ns, self));
 }
 
-NetworkOptions network_options(const simulate::Topology& topology, bool shared,
+NetworkOptions network_options(const simulate::Topology& topology, const std::string& kind,
                                const std::map<std::string, std::string>& algorithms, int per_node,
                                std::vector<std::int32_t> placement, int bins, bool flows) {
-  NetworkOptions options{.topology = &topology, .shared = shared};
+  NetworkOptions options{.topology = &topology, .kind = value_or_throw(simulate::network_kind(kind))};
   for (const auto& [op, algorithm] : algorithms) {
     const auto known = op_from_name(op);
     if (!known) throw py::value_error("operation '" + op + "' is not known");
@@ -86,7 +86,7 @@ PYBIND11_MODULE(_replay, m) {
       .def_readonly("waiting_ns", &ReplayReport::Rank::waiting_ns)
       .def_readonly("peak_memory_bytes", &ReplayReport::Rank::peak_memory_bytes);
   py::class_<NetworkOptions>(m, "NetworkOptions")
-      .def(py::init(&network_options), py::arg("topology"), py::arg("shared"), py::arg("algorithms"),
+      .def(py::init(&network_options), py::arg("topology"), py::arg("network"), py::arg("algorithms"),
            py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"), py::keep_alive<1, 2>());
   py::class_<NetworkUse>(m, "NetworkUse")
       .def_property_readonly(

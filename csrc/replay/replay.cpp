@@ -26,9 +26,11 @@ bool times_fit(const engine::Job& job, const engine::Durations& durations, const
 }
 
 std::vector<std::string> network_notes(const ExecutionGraph& graph, const NetworkOptions& options) {
+  const char* how = ", whose links they share";
+  if (options.kind == simulate::NetworkKind::kClosedForm) how = ", each as if it were alone";
+  if (options.kind == simulate::NetworkKind::kOccupancy) how = ", which send and receive one after the other";
   std::vector<std::string> notes{
-      fmt::format("transfers on a network of {} endpoints{}", options.topology->endpoints(),
-                  options.shared ? ", whose links they share" : ", each as if it were alone")};
+      fmt::format("transfers on a network of {} endpoints{}", options.topology->endpoints(), how)};
   if (!graph.timed())
     notes.push_back("untimed graph: compute spans are indicative");
   else if (!engine::one_clock(graph))

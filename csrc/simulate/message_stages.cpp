@@ -28,7 +28,7 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
   const auto route = *topology_.route(message.from, message.to);
   switch (event.stage) {
     case Stage::kReady: {
-      auto begins = on_host(message.from, at);
+      auto begins = leaves(on_host(message.from, at), message, route);
       for (const auto link : route) begins = later(begins, topology_.links()[link].latency);
       if (begins > at) return stages_.post(begins, {Stage::kPasses, message});
       [[fallthrough]];

@@ -20,6 +20,8 @@ class StagedNetwork : public Network {
   void observe(FlowObserver& observer) final { observer_ = &observer; }
 
  protected:
+  // When a message that is ready at `at` begins to leave.
+  virtual Picoseconds leaves(Picoseconds at, const Message&, std::span<const LinkId>) { return at; }
   // The bytes of a message begin to pass over `route`, which is not empty.
   virtual void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) = 0;
   // Further things that the network has to do, e.g. ends of messages: at next_arrival(), do arrive(), which hands

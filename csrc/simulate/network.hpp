@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "core/result.hpp"
@@ -45,5 +46,14 @@ std::unique_ptr<Network> closed_form(const Topology& topology);
 // processors of its sender's host, one after the other, then the latency of its links and its bytes over them at once,
 // then its time on those of the receiver's host.
 std::unique_ptr<Network> flow_level(const Topology& topology);
+// Endpoints send one message after the other and receive one after the other, each at the rate of its way's narrowest
+// link; nothing between the endpoints is shared (the occupancy of LogGP, with a gap per byte only). A message is
+// received while it is sent, a latency later.
+std::unique_ptr<Network> occupancy(const Topology& topology);
+
+enum class NetworkKind { kClosedForm, kFlowLevel, kOccupancy };
+// "closed", "flow", "nic"; kInvalidInput names them.
+Result<NetworkKind> network_kind(std::string_view name);
+std::unique_ptr<Network> make_network(NetworkKind kind, const Topology& topology);
 
 }  // namespace prism::simulate

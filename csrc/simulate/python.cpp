@@ -32,9 +32,7 @@ auto of_links(Value&& value) {
 }
 
 std::unique_ptr<Network> network_named(const std::string& kind, const Topology& topology) {
-  if (kind == "closed") return closed_form(topology);
-  if (kind == "flow") return flow_level(topology);
-  throw py::value_error("network '" + kind + "'; accepted: closed, flow");
+  return make_network(value_or_throw(network_kind(kind)), topology);
 }
 
 Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, const Array<std::int32_t>& to,

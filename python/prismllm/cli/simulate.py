@@ -10,7 +10,7 @@ from prismllm.cli.common import Output, common_options, wrong_use
 from prismllm.cli.memory_size import MemorySize
 from prismllm.units import counted, duration, size
 
-_NETWORKS = ("closed", "flow")  # prismllm.simulate, which loads a native module
+_NETWORKS = ("closed", "flow", "nic")  # prismllm.simulate, which loads a native module
 
 
 @click.group("simulate", short_help="Collectives on a network that nobody has built")
@@ -37,7 +37,7 @@ def command() -> None:
 @click.option("--per-node", type=click.IntRange(1), help="Ranks of a node, for hierarchical  [default: the cluster's]")
 @click.option("--root", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--network", type=click.Choice(_NETWORKS), default="flow", show_default=True,
-              help="flow: links are shared max-min fairly. closed: as if each message were alone.")  # fmt: skip
+              help="flow: links shared max-min fairly; nic: one message after the other; closed: as if alone.")  # fmt: skip
 @common_options
 def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: str | None,
                bandwidth: float | None, latency: float | None, algorithm: str, per_node: int | None, root: int,

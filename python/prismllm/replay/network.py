@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class NetworkOptions:
     """`topology`: a cluster (prismllm.cluster.load) or a network of prismllm.simulate; rank i is its endpoint i, or
-    placement[i]. `network`: "flow", messages share links max-min fairly, or "closed", each as if it were alone.
+    placement[i]. `network`: "flow", messages share links max-min fairly, "nic", endpoints send and receive one after the
+    other, or "closed", each as if it were alone.
 
     `algorithms`: by operation ("all_reduce" means all its variants), as prismllm.simulate.ALGORITHMS names them; others
     run by what is usual. `per_node`: consecutive ranks of a node, for "hierarchical"; None: the cluster's.
@@ -58,7 +59,7 @@ class NetworkOptions:
 
     def native(self) -> _replay.NetworkOptions:
         per_node = self.per_node or (1 if self._graph is None else ranks_per_node(self._graph))
-        return _replay.NetworkOptions(self.links, self.network == "flow", dict(self.algorithms), per_node,
+        return _replay.NetworkOptions(self.links, self.network, dict(self.algorithms), per_node,
                                       list(self.placement or []), self.bins, self.flows)  # fmt: skip
 
 

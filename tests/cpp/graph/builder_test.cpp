@@ -173,7 +173,9 @@ TEST_CASE("a rank that did not run is added by its groups and peers, as the clas
     const auto graph = builder.finish().value();
     REQUIRE(graph.class_of(rank) == graph.class_of(like));
     REQUIRE(graph.group_name(graph.group_of_slot(rank, 0)) == "pair");
-    REQUIRE(graph.timing(rank).start_ns.empty());
+    REQUIRE((graph.has_own_times(like) && !graph.has_own_times(rank)));
+    REQUIRE(graph.timing(rank).start_ns.data() == graph.timing(like).start_ns.data());  // one for all
+    REQUIRE(graph.memory(rank).bytes.data() == graph.memory(like).bytes.data());
     REQUIRE(graph.check_rank(rank));
     return "";
   };

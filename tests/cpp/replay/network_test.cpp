@@ -85,7 +85,9 @@ TEST_CASE("a rank's tensor-parallel and data-parallel all_reduce share its link"
     if (both) job[2].blocking({.bytes = 2 * MB});
     job[0].wait(works);
     const auto topology = Topology::one_switch(3, 1e9, 0);
-    return on(topology, job.graph(), {.shared = shared}).critical_path_ns;
+    return on(topology, job.graph(),
+              {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
+        .critical_path_ns;
   };
   CHECK(time_of(false, true) == (5 + 2) * ms);
   CHECK(time_of(true, true) == (5 + 4) * ms);
@@ -115,7 +117,7 @@ TEST_CASE("two pipelines send their activations over one link") {
   CHECK(flows.comm == std::vector{0, 0});
   CHECK(flows.start_ps == std::vector<std::int64_t>{0, 1 * ms * 1000});
   CHECK(flows.end_ps == std::vector<std::int64_t>{4 * ms * 1000, 3 * ms * 1000});
-  CHECK(on(topology, job.graph(), {.shared = false}).critical_path_ns == 3 * ms);
+  CHECK(on(topology, job.graph(), {.kind = simulate::NetworkKind::kClosedForm}).critical_path_ns == 3 * ms);
 }
 
 TEST_CASE("a ring all_reduce takes what other simulators say, from when its last member has come") {
@@ -127,7 +129,8 @@ TEST_CASE("a ring all_reduce takes what other simulators say, from when its last
   }
   // 50.70016 us, on the engine's clock the next nanosecond.
   for (const bool shared : {false, true}) {
-    const auto report = on(topology, job.graph(), {.shared = shared});
+    const auto report = on(topology, job.graph(),
+                           {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm});
     CHECK(report.critical_path_ns == 3 * ms + 50'701);
     CHECK(report.ranks[0].waiting_ns == 2 * ms);
     CHECK(report.ranks[0].exposed_comm_ns == 50'701);
@@ -164,8 +167,9 @@ TEST_CASE("a pipeline of two stages by 1F1B waits for a message in every microba
   const auto topology = Topology::one_switch(4, 10e9, us);
   const std::int64_t message = 101'000, ring = 2 * 201'000;
   for (const bool shared : {false, true})
-    CHECK(on(topology, job.graph(), {.shared = shared}).critical_path_ns ==
-          (microbatches + 1) * 3 * ms + microbatches * message + ring);
+    CHECK(on(topology, job.graph(),
+             {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
+              .critical_path_ns == (microbatches + 1) * 3 * ms + microbatches * message + ring);
 }
 
 TEST_CASE("where nothing is shared, flows take what they take alone") {
@@ -182,7 +186,7 @@ TEST_CASE("where nothing is shared, flows take what they take alone") {
       job[r].blocking({.op = own, .peer = op == Op::kSend ? r ^ 1 : -1, .bytes = bytes});
     }
   }
-  CHECK(same_times(on(topology, job.graph()), on(topology, job.graph(), {.shared = false})));
+  CHECK(same_times(on(topology, job.graph()), on(topology, job.graph(), {.kind = simulate::NetworkKind::kClosedForm})));
 }
 
 TEST_CASE("a replay on a network is the same every time") {
@@ -212,7 +216,8 @@ TEST_CASE("without sharing a network takes what the closed form says") {
     const auto graph = together(4, spec, model);
     const auto closed = replay_of(graph, {.links = {.latency_ns = 1000, .bytes_per_second = 1e9}});
     INFO(name(spec.op) << ", " << model);
-    CHECK(on(topology, graph, {.shared = shared}).critical_path_ns == closed.critical_path_ns);
+    CHECK(on(topology, graph, {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
+              .critical_path_ns == closed.critical_path_ns);
   };
   for (const char* model : {"gloo", "nccl"})
     for (const Op op : {Op::kAllReduce, Op::kAllReduceCoalesced, Op::kReduceScatter, Op::kReduceScatterTensor,
@@ -237,7 +242,7 @@ TEST_CASE("a late member of a Gloo tree holds on a network whom it holds in the 
       job[r].compute((r == late ? 201 : 1) * ms);
       wait.push_back(job[r].blocking({.op = op, .peer = 0, .bytes = MB}));
     }
-    const auto report = on(topology, job.graph(), {.shared = false});
+    const auto report = on(topology, job.graph(), {.kind = simulate::NetworkKind::kClosedForm});
     std::vector<std::int64_t> result;
     for (int r = 0; r < 4; ++r) result.push_back(end_of(report, r, wait[static_cast<std::size_t>(r)]) / 1000);
     return result;

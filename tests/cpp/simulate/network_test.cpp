@@ -14,7 +14,7 @@ struct Kind {
   const char* name;
   std::function<std::unique_ptr<Network>(const Topology&)> make;
 };
-const std::vector<Kind> kKinds = {{"closed form", closed_form}, {"flow level", flow_level}};
+const std::vector<Kind> kKinds = {{"closed form", closed_form}, {"flow level", flow_level}, {"occupancy", occupancy}};
 
 }  // namespace
 
@@ -117,4 +117,26 @@ TEST_CASE("what cannot be sent is an error that says what is accepted") {
     CHECK(network->send(0, {0, 1, 0, 1}).error().message == "no way leads from endpoint 1 to endpoint 0");
     CHECK(network->send(0, {0, 0, 1, -1}).error().message == "a message of -1 bytes; accepted: 0 or more");
   }
+}
+
+TEST_CASE("an endpoint sends and receives one after the other, and does both at once") {
+  const auto topology = Topology::one_switch(4, 1e9, 2 * kMicrosecond);
+  const auto ms = [](int count) { return count * kMillisecond + 2 * kMicrosecond; };
+  // 1 MB takes 1 ms. Two from 0 follow each other; one back to it is not in their way.
+  CHECK(arrivals(*occupancy(topology), {{0, 0, 1, 1'000'000}, {0, 0, 2, 1'000'000}, {0, 1, 0, 1'000'000}}) ==
+        std::vector{ms(1), ms(2), ms(1)});
+  // Two to 3: the second is received behind the first, though its sender has long been through.
+  CHECK(arrivals(*occupancy(topology), {{0, 0, 3, 2'000'000}, {1, 1, 3, 1'000'000}, {1, 1, 2, 1'000'000}}) ==
+        std::vector{ms(2), ms(3), ms(2) + 1});
+  // Late in the line of its sender, not of its receiver.
+  CHECK(arrivals(*occupancy(topology), {{0, 0, 1, 3'000'000}, {0, 0, 2, 1'000'000}, {kMillisecond, 3, 2, 1'000'000}}) ==
+        std::vector{ms(3), ms(4), ms(2)});
+}
+
+TEST_CASE("networks have names") {
+  const auto topology = Topology::one_switch(2, 1e9, 0);
+  for (const char* name : {"closed", "flow", "nic"})
+    CHECK(arrivals(*make_network(network_kind(name).value(), topology), {{0, 0, 1, 1'000'000}}) ==
+          std::vector{kMillisecond});
+  CHECK(network_kind("packets").error().message == "network 'packets'; accepted: closed, flow, nic");
 }
