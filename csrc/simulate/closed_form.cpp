@@ -23,16 +23,16 @@ class ClosedForm final : public StagedNetwork {
       longest = std::max({longest, at_line, transfer_time(std::max(bytes - burst, 0.0), link.bytes_per_second)});
     }
     if (observer()) observer()->passed(at, later(at, longest), static_cast<double>(message.bytes), route);
-    arrivals_.post(later(at, longest), message);
+    arrivals_.post(later(at, longest), {message, route});
   }
   Picoseconds next_arrival() const override { return arrivals_.next(); }
   void arrive(Picoseconds at) override {
-    const auto message = arrivals_.pop();
-    if (observer()) observer()->ended(at, message, *topology().route(message.from, message.to));
+    const auto [message, route] = arrivals_.pop();
+    if (observer()) observer()->ended(at, message, route);
     arrived(at, message);
   }
 
-  EventQueue<Message> arrivals_;
+  EventQueue<Passing> arrivals_;
 };
 
 }  // namespace

@@ -10,8 +10,7 @@ Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
   if (message.bytes < 0)
     return Error{ErrorCode::kInvalidInput, fmt::format("a message of {} bytes; accepted: 0 or more", message.bytes)};
   PRISM_ASSIGN_OR_RETURN(const auto route, topology_.route(message.from, message.to));
-  static_cast<void>(route);
-  stages_.post(at, {Stage::kReady, message});
+  stages_.post(at, {Stage::kReady, message, route});
   return {};
 }
 
@@ -25,12 +24,12 @@ Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at) {
 
 void StagedNetwork::handle(Picoseconds at, const Event& event) {
   const auto& message = event.message;
-  const auto route = *topology_.route(message.from, message.to);
+  const auto route = event.route;
   switch (event.stage) {
     case Stage::kReady: {
       auto begins = leaves(on_host(message.from, at), message, route);
       for (const auto link : route) begins = later(begins, topology_.links()[link].latency);
-      if (begins > at) return stages_.post(begins, {Stage::kPasses, message});
+      if (begins > at) return stages_.post(begins, {Stage::kPasses, message, route});
       [[fallthrough]];
     }
     case Stage::kPasses:
@@ -45,7 +44,7 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
 void StagedNetwork::arrived(Picoseconds at, const Message& message) {
   const auto taken = on_host(message.to, at);
   if (taken > at)
-    stages_.post(taken, {Stage::kTaken, message});
+    stages_.post(taken, {Stage::kTaken, message, {}});
   else
     done_.push_back({at, message.id});
 }

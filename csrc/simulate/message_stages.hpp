@@ -32,6 +32,10 @@ class StagedNetwork : public Network {
   virtual void settle(Picoseconds) {}
   void arrived(Picoseconds at, const Message& message);
   const Topology& topology() const { return topology_; }
+  struct Passing {
+    Message message;
+    std::span<const LinkId> route;
+  };
   FlowObserver* observer() const { return observer_; }
 
  private:
@@ -39,6 +43,7 @@ class StagedNetwork : public Network {
   struct Event {
     Stage stage;
     Message message;
+    std::span<const LinkId> route;
   };
   Picoseconds on_host(int endpoint, Picoseconds at);  // when its turn on the host's processors is over
   void handle(Picoseconds at, const Event& event);

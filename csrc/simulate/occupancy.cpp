@@ -34,17 +34,17 @@ class Occupancy final : public StagedNetwork {
     const auto begins = std::max(at, until);
     until = later(begins, time_of(message, route));
     if (observer()) observer()->passed(begins, until, static_cast<double>(message.bytes), route);
-    arrivals_.post(until, message);
+    arrivals_.post(until, {message, route});
   }
   Picoseconds next_arrival() const override { return arrivals_.next(); }
   void arrive(Picoseconds at) override {
-    const auto message = arrivals_.pop();
-    if (observer()) observer()->ended(at, message, *topology().route(message.from, message.to));
+    const auto [message, route] = arrivals_.pop();
+    if (observer()) observer()->ended(at, message, route);
     arrived(at, message);
   }
 
   std::vector<Picoseconds> sends_until_, receives_until_;  // [endpoints]
-  EventQueue<Message> arrivals_;
+  EventQueue<Passing> arrivals_;
 };
 
 }  // namespace

@@ -108,6 +108,7 @@ struct Topology::Impl {
         inner(inner_numbers(spec)),
         inners(std::count_if(inner.begin(), inner.end(), [](auto number) { return number >= 0; })),
         out(spec, &Link::from, [](const Link&) { return true; }),
+        out_inner(spec, &Link::from, [&](const Link& link) { return inner[link.to] >= 0; }),
         in(spec, &Link::to, [&](const Link& link) { return inner[link.from] >= 0; }),
         ways(spec.links.size()) {}
 
@@ -122,13 +123,15 @@ struct Topology::Impl {
   }
   const std::vector<std::int64_t>& costs_to(const Leg& leg);
   std::int64_t cost_over(LinkId link, const Leg& leg, const std::vector<std::int64_t>& costs) const;
+  void best_links(std::int32_t vertex, const Leg& leg, const std::vector<std::int64_t>& costs_of_leg,
+                  std::vector<LinkId>& links) const;
   LinkId choice(const std::vector<LinkId>& equal, int from, int to) const;
   Result<std::vector<LinkId>> find(int from, int to);
 
   TopologySpec spec;
   std::vector<std::int32_t> inner;
   std::size_t inners;
-  Incidence out, in;               // `in`: from inner vertices
+  Incidence out, out_inner, in;    // all; to inner vertices; from inner vertices
   std::vector<std::int32_t> ways;  // [links] that have been found over it
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> costs;  // by destination and host
   std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;                     // by both ends
@@ -188,20 +191,35 @@ std::int64_t Topology::Impl::cost_over(LinkId link, const Leg& leg, const std::v
   return costs[inner[reached]] + cost_of(spec.links[link]);
 }
 
+// The links by which the best ways to the end of the leg begin; none where there is no way. A switch may have tens of
+// thousands of links to endpoints, of which only those to the leg's end matter: these are found from there.
+void Topology::Impl::best_links(std::int32_t vertex, const Leg& leg, const std::vector<std::int64_t>& costs_of_leg,
+                                std::vector<LinkId>& links) const {
+  auto best = kFar;
+  links.clear();
+  const auto consider = [&](LinkId link) {
+    const auto cost = cost_over(link, leg, costs_of_leg);
+    if (cost == kFar || cost > best) return;
+    if (cost < best) links.clear();
+    best = cost;
+    links.push_back(link);
+  };
+  if (inner[vertex] < 0) {
+    for (const auto link : out[vertex]) consider(link);
+    return;
+  }
+  for (const auto link : in[leg.to])
+    if (spec.links[link].from == vertex) consider(link);
+  if (!links.empty()) return;  // one hop is less than any more
+  for (const auto link : out_inner[vertex]) consider(link);
+}
+
 Result<std::vector<LinkId>> Topology::Impl::find(int from, int to) {
   std::vector<LinkId> route, equal;
   for (const auto& leg : legs(from, to)) {
     const auto& costs_of_leg = costs_to(leg);
     for (auto vertex = leg.from; vertex != leg.to; vertex = spec.links[route.back()].to) {
-      auto best = kFar;
-      equal.clear();
-      for (const auto link : out[vertex]) {
-        const auto cost = cost_over(link, leg, costs_of_leg);
-        if (cost == kFar || cost > best) continue;
-        if (cost < best) equal.clear();
-        best = cost;
-        equal.push_back(link);
-      }
+      best_links(vertex, leg, costs_of_leg, equal);
       if (equal.empty()) return wrong(fmt::format("no way leads from endpoint {} to endpoint {}", from, to));
       route.push_back(choice(equal, from, to));
     }

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class NetworkOptions:
     """`topology`: a cluster (prismllm.cluster.load) or a network of prismllm.simulate; rank i is its endpoint i, or
-    placement[i]. `network`: "flow", messages share links max-min fairly, "nic", endpoints send and receive one after the
-    other, or "closed", each as if it were alone.
+    placement[i]. `network`: "flow", messages share links max-min fairly, "nic", endpoints send and receive one after
+    the other, or "closed", each as if it were alone.
 
     `algorithms`: by operation ("all_reduce" means all its variants), as prismllm.simulate.ALGORITHMS names them; others
     run by what is usual. `per_node`: consecutive ranks of a node, for "hierarchical"; None: the cluster's.

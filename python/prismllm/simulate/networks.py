@@ -11,8 +11,8 @@ from prismllm import _simulate
 if TYPE_CHECKING:
     from prismllm.cluster import Cluster, ClusterGraph
 
-# closed: latency and size over the narrowest link, nothing shared. flow: links are shared max-min fairly. nic: endpoints
-# send and receive one message after the other.
+# closed: latency and size over the narrowest link, nothing shared. flow: links are shared max-min fairly. nic:
+# endpoints send and receive one message after the other.
 NETWORKS = ("closed", "flow", "nic")
 _PICOSECONDS = 10**12
 
