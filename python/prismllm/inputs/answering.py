@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
-from prismllm.inputs.rule import Rules
+from prismllm.inputs.rule import Rule, Rules
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = 8  # calls that tell where a group was made
@@ -61,9 +61,9 @@ class Answering:
             self.iteration += 1
 
     @property
-    def at_work(self) -> str:
+    def at_work(self) -> Rule | None:
         """The rule that this thread is in."""
-        return getattr(self._here, "answering", "")
+        return getattr(self._here, "answering", None)
 
     def communication(self, group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs):
         if self.at_work:
@@ -87,11 +87,13 @@ class Answering:
     def _answer(self, asked: Communication) -> tuple[int, str, list]:
         rule: object = "default"
         try:
-            for number, rule in enumerate(self.rules):
-                with self._apart(str(rule)):
-                    if rule.fits(asked):
-                        self.used[f"rule {number}"] += 1
-                        return number, rule.name, rule.answer(asked)
+            if self.rules:
+                with self._apart():
+                    for number, rule in enumerate(self.rules):
+                        self._here.answering = rule
+                        if rule.fits(asked):
+                            self.used[f"rule {number}"] += 1
+                            return number, rule.name, rule.answer(asked)
             rule = "default"
             if (objects := builtin.objects_like_mine(asked)) is not None:
                 return OBJECTS, builtin.OBJECTS, objects
@@ -100,18 +102,18 @@ class Answering:
             raise self._failed(f"{rule}: {_in_words(reason)}; for {asked}") from reason
 
     @contextlib.contextmanager
-    def _apart(self, rule: str) -> Iterator[None]:
+    def _apart(self) -> Iterator[None]:
         """What a rule does leaves no mark on the program: no optimizer step, no drawn random number."""
         import torch
 
         numpy = sys.modules.get("numpy.random")
-        self._here.answering, drawn = rule, random.getstate()
+        drawn = random.getstate()
         numpys = numpy.get_state() if numpy else None
         try:
             with torch.random.fork_rng(devices=[]):
                 yield
         finally:
-            self._here.answering = ""
+            self._here.answering = None
             random.setstate(drawn)
             if numpy:
                 numpy.set_state(numpys)
