@@ -13,7 +13,7 @@ from small_traces import Recording, build
 from prismllm.launch import RunFolder
 from prismllm.replay import replay
 
-COMMANDS = ["record", "capture", "replay", "info", "diff", "export", "report", "doctor"]
+COMMANDS = ["record", "capture", "replay", "simulate", "info", "diff", "export", "report", "doctor"]
 CAPTURE_KEYS = "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"
 ECHO = "import os\nprint('rank', os.environ['RANK'])\n"
 
@@ -263,6 +263,18 @@ def test_captures_on_one_and_two_slots_are_equal_and_other_jobs_are_not(traces, 
     other = run_prism("diff", "--json", "diff.json", folder / "one.prism", "longer.prism")
     assert other.returncode == 1
     assert other.stdout.startswith("different in ")
+
+
+def test_diff_names_the_communication_that_differs(run_prism, tmp_path):
+    (tmp_path / "p.py").write_text(
+        "import sys, torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "pair = dist.new_group([0, 1])\ndist.all_reduce(torch.ones(4))\n"
+        "dist.broadcast(torch.ones(int(sys.argv[1])), 0, group=pair)\n"
+    )
+    for size in (4, 8):
+        assert run_prism("capture", "-n", 2, "-o", f"{size}.prism", "p.py", size).returncode == 0
+    told = run_prism("diff", "4.prism", "8.prism").stdout
+    assert "(broadcast 0 of group '1'): input_bytes is 16 in A and 32 in B" in told
 
 
 def test_info_counts_what_the_program_did(traces, run_prism):

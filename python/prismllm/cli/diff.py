@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from prismllm.cli.common import Output, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+
+if TYPE_CHECKING:
+    from prismllm.trace import Trace
 
 
 @click.command(
@@ -20,15 +25,18 @@ def command(output: Output, a: str, b: str, timing: bool) -> int:
     from prismllm.trace import diff, load
 
     with wrong_use("diff"):
-        equal, first = diff(load(a), load(b), timing)
+        one = load(a)
+        equal, first = diff(one, load(b), timing)
     output.result({"equal": equal, "first_difference": first})
     if not output.quiet:
-        output.print(("equal" if equal else _in_words(first)) + "\n")
+        output.print(("equal" if equal else _in_words(first, one)) + "\n")
     return 0 if equal else 1
 
 
-def _in_words(first: dict) -> str:
+def _in_words(first: dict, a: Trace) -> str:
     where = "the job" if first["rank"] is None else f"rank {first['rank']}"
     if first["node"] is not None:
         where += f", node {first['node']}"
+        if first["rank"] is not None and (near := a.rank(first["rank"]).communication_at(first["node"])):
+            where += f" ({near})"
     return f"different in {where}: {first['field']} is {first['a']} in A and {first['b']} in B"

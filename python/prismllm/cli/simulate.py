@@ -13,7 +13,11 @@ from prismllm.units import counted, duration, size
 _NETWORKS = ("closed", "flow", "nic")  # prismllm.simulate, which loads a native module
 
 
-@click.group("simulate", short_help="Collectives on a network that nobody has built")
+@click.group(
+    "simulate",
+    short_help="Collectives on a network that nobody has built",
+    epilog="Example: prism simulate collective all_reduce --ranks 1024 --bytes 1M",
+)
 def command() -> None:
     """What would happen on a cluster that is not there."""
 

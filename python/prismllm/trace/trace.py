@@ -90,6 +90,18 @@ class Rank:
         index = int(self.columns["node_name"][node])
         return self.trace.strings[index] if index < len(self.trace.strings) else ""
 
+    def communication_at(self, node: int) -> str:
+        """The communication that a node is of, or the last one before it: "broadcast 2 of group '0'"; "" before the
+        first."""
+        comms = self.node_comm[: node + 1]
+        before = np.flatnonzero(comms >= 0)
+        if not len(before):
+            return ""
+        comm = comms[before[-1]]
+        op, group = _graph.OPS[self.comm_op[comm]], self.groups[self.comm_group[comm]].name
+        what = f"{op} {self.comm_seq[comm]} of group '{group}'"
+        return what if before[-1] == node else f"after {what}"
+
 
 class Trace:
     """A trace; `graph` is the C++ object that it reads."""
