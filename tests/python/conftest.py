@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,12 @@ import pytest
 # The same examples in every run, and no time limits on a busy machine.
 hypothesis.settings.register_profile("prism", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("prism")
+
+# A shell ignores Ctrl-C for what it runs in the background, nohup ignores the end of a session, and what is ignored
+# stays so in all children: the programs under test would not end by it.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 # One thread per rank: what many ranks on few cores need, and what makes sums repeatable.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

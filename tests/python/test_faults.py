@@ -128,7 +128,6 @@ cli.main(["record", "--quiet", "-n", "1", "program.py"])
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # which nohup had ignored
     )
     assert done.returncode == code
     assert done.stderr.startswith("prism: ended by a signal (fragments and logs are kept in "), done.stderr
