@@ -14,6 +14,7 @@ from prismllm import _simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS, OURS = ROOT / "build" / "peers", ROOT / "build" / "bench" / "bench" / "cpp" / "bench_iteration"
+_DEADLINE_S = 600
 
 
 def figure(name: str, value: float, unit: str, limit: float | None, **more) -> None:
@@ -61,7 +62,12 @@ def agreement(sets: int) -> None:
         ours.append(_simulate.messages(topology, "flow", at, ends[:, 0], ends[:, 1], size) / 1e12)
         took += time.perf_counter() - begin
     done = subprocess.run(
-        [PEERS / "simgrid_flows"], input="\n---\n".join(told), capture_output=True, text=True, check=True
+        [PEERS / "simgrid_flows"],
+        input="\n---\n".join(told),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=_DEADLINE_S,
     )
     theirs = np.array([float(line) for line in done.stdout.split() if line != "---"])
     both = np.concatenate(ours)
@@ -76,10 +82,12 @@ def agreement(sets: int) -> None:
 
 def iteration() -> None:
     """Each alone on the processor."""
-    done = subprocess.run([PEERS / "simgrid_iteration", "1024", "64"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [PEERS / "simgrid_iteration", "1024", "64"], capture_output=True, text=True, check=True, timeout=_DEADLINE_S
+    )
     theirs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     wall = next(one["value"] for one in theirs if one["unit"] == "s" and "wall" in one["name"])
-    done = subprocess.run([OURS], capture_output=True, text=True, check=True)
+    done = subprocess.run([OURS], capture_output=True, text=True, check=True, timeout=_DEADLINE_S)
     ours = next(json.loads(line)["value"] for line in done.stdout.splitlines() if '1024 ranks, links shared"' in line)
     figure(
         "iteration of 1,024 ranks, links shared: time of ours to SimGrid's", ours / wall, "1", 1, peer="SimGrid CM02"

@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <map>
 
 #include "python_errors.hpp"
@@ -63,11 +64,9 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
 }
 
 // When each message arrives.
-Result<std::vector<std::int64_t>> arrivals(const Topology& topology, Network& network,
-                                           const std::vector<std::int64_t>& at, const std::vector<std::int32_t>& from,
-                                           const std::vector<std::int32_t>& to,
+Result<std::vector<std::int64_t>> arrivals(Network& network, const std::vector<std::int64_t>& at,
+                                           const std::vector<std::int32_t>& from, const std::vector<std::int32_t>& to,
                                            const std::vector<std::int64_t>& bytes) {
-  static_cast<void>(topology);
   for (std::size_t i = 0; i < at.size(); ++i) {
     if (at[i] < 0)
       return Error{ErrorCode::kInvalidInput, "a message at " + std::to_string(at[i]) + " ps; accepted: 0 or later"};
@@ -92,7 +91,7 @@ py::array_t<std::int64_t> messages(const Topology& topology, const std::string& 
   const auto when = vector_of(at), sizes = vector_of(bytes);
   const auto sources = vector_of(from), destinations = vector_of(to);
   const auto arrived =
-      value_or_throw(without_gil([&] { return arrivals(topology, *network, when, sources, destinations, sizes); }));
+      value_or_throw(without_gil([&] { return arrivals(*network, when, sources, destinations, sizes); }));
   return py::array_t<std::int64_t>(static_cast<py::ssize_t>(arrived.size()), arrived.data());
 }
 

@@ -43,13 +43,13 @@ struct CollectiveShape {
   int per_node = 1;  // hierarchical: consecutive members that share a node
 };
 
-// "ring", "tree", "halving_doubling", "direct", "pairwise", "hierarchical"; empty: what an op usually runs by.
+// "ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty: what an op usually
+// runs by.
 //   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours
 //   tree                all_reduce: two binary trees, each of half the tensor, in pieces (NCCL's double binary tree);
 //                       broadcast, reduce, gather, scatter: binomial
-//   halving_doubling    all_reduce, reduce_scatter, all_gather: log2 N steps; other sizes than powers of two: the
-//   members
-//                       that are too many hand over to a neighbour
+//   halving_doubling    all_reduce, reduce_scatter, all_gather: log2 N steps; where N is no power of two, the
+//                       members that are too many hand over to a neighbour
 //   direct              all but barrier: one step, everybody to everybody, or the root to and from everybody
 //   pairwise            all_to_all: N - 1 steps, each with one partner
 //   dissemination       barrier: log2 N steps

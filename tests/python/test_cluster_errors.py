@@ -211,7 +211,7 @@ OF_POD = [
     (FABRIC,
      '[fabric]\nkind = "mesh"\nlink = { type = "ConnectX-7" }\n[[node]]\ncount = 100000\n'
      'device = "V100"\ndevices = 1\nnic = { count = 8, type = "ConnectX-7" }\n',
-     "3: the nodes take 40003700144 cables; accepted: at most 33554432", False),
+     "3: the cluster takes 40003700144 cables; accepted: at most 33554432", False),
     (FABRIC, FABRIC + '[[site]]\nname = "a"\n',
      "18: site[0].node is missing; accepted: tables in double brackets", True),
     (FABRIC, FABRIC + '[[site_link]]\nbetween = ["a", "b"]\n',
@@ -219,6 +219,8 @@ OF_POD = [
 ]  # fmt: skip
 
 OF_SITES = [
+    (SITES, SITES.replace('"switch"\n[[site.node]]', '"mesh"\n[[site.node]]\ncount = 6000'),  # each fits, not both
+     ": the cluster takes 36018000 cables; accepted: at most 33554432", False),
     ('name = "b"', 'name = "a"',
      '11: site[1].name = "a"; accepted: a name that no other site has', False),
     ('name = "b"', 'name = "b c"',

@@ -24,11 +24,12 @@ MOST_BYTES = 2**26
 def text_of(path: str | os.PathLike) -> str:
     """OSError where there is no such file."""
     file = os.fspath(path)
-    if not stat.S_ISREG(os.stat(file).st_mode):  # a pipe might never end
+    status = os.stat(file)
+    if not stat.S_ISREG(status.st_mode):  # a pipe might never end
         raise ClusterError(file, 1, "is not a regular file")
+    if status.st_size > MOST_BYTES:
+        raise ClusterError(file, 1, f"has {status.st_size} bytes; accepted: at most {MOST_BYTES}")
     content = Path(file).read_bytes()
-    if len(content) > MOST_BYTES:
-        raise ClusterError(file, 1, f"has {len(content)} bytes; accepted: at most {MOST_BYTES}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -46,7 +47,7 @@ def read_toml(text: str, file: str) -> Cluster:
         raise ClusterError(file, 1, "nests brackets too deeply; accepted: TOML") from None
     values = file_form().read(tables, place)
     sites = _sites(values)
-    _check_size(sites, place)
+    _check_size(sites, values["site_link"] or [], place)
     links = read_site_links(values, sites)
     return Cluster(values["name"], read_placement(values, sites), tuple(site for site, _ in sites), links)
 
@@ -90,12 +91,16 @@ def _site(name: str, values: Values) -> Site:
     return Site(name, kinds, read_fabric(values, kinds))
 
 
-def _check_size(sites: list[tuple[Site, Place]], place: Place) -> None:
+def _check_size(sites: list[tuple[Site, Place]], site_links: list[Values], place: Place) -> None:
     """Before anything is built, or it would be killed for its memory."""
     devices = sum(kind.count * kind.devices for site, _ in sites for kind in site.kinds)
     if devices > MOST_DEVICES:
         at = place / ("site" if sites[0][0].name else "node")
         raise at.error(f"the cluster has {devices} devices; accepted: at most {MOST_DEVICES}")
-    for site, where in sites:
-        if (count := cables(site)) > MOST_CABLES:
-            raise (where / "node").error(f"the nodes take {count} cables; accepted: at most {MOST_CABLES}")
+    total = 0
+    for at, count in [(where / "node", cables(site)) for site, where in sites] + [
+        (link.place / "cables", link["cables"]) for link in site_links
+    ]:
+        total += count
+        if total > MOST_CABLES:
+            raise at.error(f"the cluster takes {total} cables; accepted: at most {MOST_CABLES}")

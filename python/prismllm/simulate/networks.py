@@ -20,7 +20,7 @@ _PICOSECONDS = 10**12
 def one_switch(endpoints: int, bandwidth: float, latency_s: float) -> _simulate.Topology:
     """Every endpoint has a link of `bandwidth` bytes per second each way to one switch that does not block; a message
     takes `latency_s` through it. ValueError for what cannot be."""
-    for what, value, low, high in (("bandwidth", bandwidth, 1e-3, 1e18), ("latency", latency_s, 0, 1e6)):
+    for what, value, low, high in (("bandwidth", bandwidth, 1e-3, 1e18), ("latency", latency_s, 0, 1)):
         if not low <= value <= high:
             raise ValueError(f"{what} {value:g}; accepted: {low:g} to {high:g}")
     if not 1 <= endpoints <= 1 << 24:
