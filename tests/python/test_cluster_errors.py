@@ -220,7 +220,7 @@ OF_POD = [
 
 OF_SITES = [
     (SITES, SITES.replace('"switch"\n[[site.node]]', '"mesh"\n[[site.node]]\ncount = 6000'),  # each fits, not both
-     ": the cluster takes 36018000 cables; accepted: at most 33554432", False),
+     "15: the cluster takes 36018000 cables; accepted: at most 33554432", False),
     ('name = "b"', 'name = "a"',
      '11: site[1].name = "a"; accepted: a name that no other site has', False),
     ('name = "b"', 'name = "b c"',
