@@ -29,6 +29,8 @@ class Carrier {
   // Lets time go on until just before `until_ns`, but not beyond the first moment at which something ends. The first
   // error of any call comes out here.
   virtual Result<void> advance(std::int64_t /*until_ns*/, std::vector<Ended>&) { return {}; }
+  // The clock goes back to the beginning, for ranks that have nothing to do with those before.
+  virtual void start_over() {}
   // Whether something will never end because that is later than the clock can show.
   virtual bool overdue() const { return false; }
 };

@@ -40,7 +40,7 @@ bool matches(const SpanEdit& edit, const ExecutionGraph& graph, int rank, std::u
 Result<Durations> Durations::make(const Job& job, const std::vector<SpanEdit>& edits) {
   const ExecutionGraph& graph = *job.graph;
   Durations durations;
-  durations.graph_ = &graph;
+  durations.job_ = &job;
   durations.edited_.resize(job.ranks.size());
   for (std::size_t e = 0; e < edits.size(); ++e) {
     const SpanEdit& edit = edits[e];

@@ -15,11 +15,11 @@ class Durations {
   static Result<Durations> make(const Job& job, const std::vector<SpanEdit>& edits);
   std::span<const std::int64_t> operator[](int rank) const {
     const auto& edited = edited_[rank];
-    return edited.empty() ? graph_->timing(rank).duration_ns : std::span<const std::int64_t>(edited);
+    return edited.empty() ? job_->timing(rank).duration_ns : std::span<const std::int64_t>(edited);
   }
 
  private:
-  const ExecutionGraph* graph_ = nullptr;
+  const Job* job_ = nullptr;
   std::vector<std::vector<std::int64_t>> edited_;  // [world size]
 };
 

@@ -19,59 +19,67 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
   for (const Collective& collective : job.collectives) still_missing_.push_back(collective.recorded);
 }
 
-Result<void> Engine::run() {
-  start_lanes();
-  for (;;) {
-    for (const auto& [entry, at_ns] : ended_) events_.push({at_ns, job_.entry_rank[entry], Kind::kTransferEnd, entry});
-    ended_.clear();
-    PRISM_RETURN_IF_ERROR(carrier_.advance(events_.empty() ? kNever : events_.top().at_ns, ended_));
-    if (!ended_.empty()) continue;
-    if (events_.empty()) break;
-    Event event = events_.top();
-    events_.pop();
-    if (event.kind == Kind::kIssued)
-      issued(event.rank, event.index, event.at_ns);
-    else
-      transfer_ended(event.index, event.at_ns);
-    resume_lanes(event.rank);
+Result<void> Engine::run(const std::vector<std::vector<int>>& parts) {
+  const auto starts = clock_starts();
+  bool overdue = false;
+  for (const auto& part : parts) {
+    for (const int rank : part) start_lanes(rank, starts[rank]);
+    PRISM_RETURN_IF_ERROR(go_on());
+    overdue = overdue || carrier_.overdue();
+    carrier_.start_over();
   }
   for (const Lane& lane : lanes_)
     if (lane.node != kNone)
-      return carrier_.overdue() ? Error{ErrorCode::kInvalidInput,
-                                        "transfers take longer than the 106 days that the clock "
-                                        "of a network shows"}
-                                : explain_deadlock();
+      return overdue ? Error{ErrorCode::kInvalidInput,
+                             "transfers take longer than the 106 days that the clock "
+                             "of a network shows"}
+                     : explain_deadlock();
   return {};
 }
 
-// A lane starts where the record has its first node; where clocks cannot be compared each rank starts at 0.
-void Engine::start_lanes() {
-  const ExecutionGraph& graph = *job_.graph;
-  bool same_clock = graph.timed() && one_clock(graph);
-  std::vector<std::int64_t> first(job_.ranks.size(), INT64_MAX);  // of each rank
+Result<void> Engine::go_on() {
+  for (;;) {
+    for (const auto& [entry, at_ns] : ended_) events_.push({at_ns, job_.entry_rank[entry], Kind::kTransferEnd, entry});
+    ended_.clear();
+    PRISM_RETURN_IF_ERROR(carrier_.advance(events_.next(), ended_));
+    if (!ended_.empty()) continue;
+    if (events_.empty()) return {};
+    const Event event = events_.pop();
+    if (event.kind == Kind::kIssued)
+      issued(event.rank, event.index, event.at);
+    else
+      transfer_ended(event.index, event.at);
+    resume_lanes(event.rank);
+  }
+}
+
+// [world size] What is 0 of the replay: the record's first node, where clocks can be compared; else each rank's own.
+std::vector<std::int64_t> Engine::clock_starts() const {
+  std::vector<std::int64_t> first(job_.ranks.size(), INT64_MAX);
   for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
     if (job_.ranks[r].cls < 0) continue;
     for (std::uint32_t node : job_.classes[job_.ranks[r].cls].lane_first)
-      if (node != kNone) first[r] = std::min(first[r], job_.timing(r).start_ns[node]);
+      if (node != kNone) first[r] = std::min(first[r], job_.timing(static_cast<int>(r)).start_ns[node]);
   }
-  std::int64_t job_start = *std::min_element(first.begin(), first.end());
-  for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
-    if (job_.ranks[r].cls < 0) continue;
-    int rank = static_cast<int>(r);
-    const ClassPlan& plan = job_.plan(rank);
-    std::size_t nodes = plan.next_on_lane.size();
-    timelines[r].start_ns.assign(nodes, kUnset);
-    timelines[r].duration_ns.assign(nodes, 0);
-    for (std::uint32_t l = 0; l < plan.lane_first.size(); ++l) {
-      std::uint32_t node = plan.lane_first[l];
-      Lane& lane = lanes_[job_.ranks[r].lane_base + l];
-      lane.node = node;
-      if (node != kNone && plan.in[node].empty())
-        lane.free_ns = job_.timing(rank).start_ns[node] - (same_clock ? job_start : first[r]);
-      resumed_.push_back(l);
-    }
-    resume_lanes(rank);
+  if (job_.graph->timed() && one_clock(*job_.graph))
+    first.assign(first.size(), *std::min_element(first.begin(), first.end()));
+  return first;
+}
+
+// A lane starts where the record has its first node.
+void Engine::start_lanes(int rank, std::int64_t clock_start) {
+  const ClassPlan& plan = job_.plan(rank);
+  std::size_t nodes = plan.next_on_lane.size();
+  timelines[rank].start_ns.assign(nodes, kUnset);
+  timelines[rank].duration_ns.assign(nodes, 0);
+  for (std::uint32_t l = 0; l < plan.lane_first.size(); ++l) {
+    std::uint32_t node = plan.lane_first[l];
+    Lane& lane = lanes_[job_.ranks[rank].lane_base + l];
+    lane.node = node;
+    if (node != kNone && plan.in[node].empty()) lane.free_ns = job_.timing(rank).start_ns[node] - clock_start;
+    resumed_.push_back(l);
   }
+  resume_lanes(rank);
 }
 
 std::int64_t Engine::end_of(int rank, std::uint32_t node) const {

@@ -6,7 +6,6 @@
 // thread.
 #pragma once
 #include <cstdint>
-#include <queue>
 #include <vector>
 
 #include "replay/carrier.hpp"
@@ -15,31 +14,33 @@
 #include "replay/mailbox.hpp"
 #include "replay/replay.hpp"
 #include "replay/service_times.hpp"
+#include "simulate/radix_heap.hpp"
 
 namespace prism::engine {
 
 class Engine {
  public:
   Engine(const Job& job, const Durations& durations, const ServiceTimes& service, Carrier& carrier);
+  // `parts` have nothing to do with each other: one after the other.
   // kDeadlock if some lane cannot get to its end; the message says which, and who is missing.
-  Result<void> run();
+  Result<void> run(const std::vector<std::vector<int>>& parts);
 
   std::vector<ReplayReport::Timeline> timelines;  // [world size]
   std::vector<std::int64_t> transfer_start_ns;    // [entries]: when the transfer itself could start
 
  private:
-  static constexpr std::int64_t kUnset = INT64_MIN, kNever = INT64_MAX;
+  static constexpr std::int64_t kUnset = INT64_MIN;
   enum class Kind : std::uint8_t { kTransferEnd, kIssued };
   struct Event {
-    std::int64_t at_ns;
+    std::int64_t at;  // ns
     std::int32_t rank;
     Kind kind;
     std::uint32_t index;  // entry, or lane of the rank
-    bool operator>(const Event& other) const {
-      if (at_ns != other.at_ns) return at_ns > other.at_ns;
-      if (rank != other.rank) return rank > other.rank;
-      if (kind != other.kind) return kind > other.kind;
-      return index > other.index;
+    bool operator<(const Event& other) const {
+      if (at != other.at) return at < other.at;
+      if (rank != other.rank) return rank < other.rank;
+      if (kind != other.kind) return kind < other.kind;
+      return index < other.index;
     }
   };
   struct Lane {
@@ -53,7 +54,9 @@ class Engine {
     int idle_workers = 0;
   };
 
-  void start_lanes();
+  std::vector<std::int64_t> clock_starts() const;
+  void start_lanes(int rank, std::int64_t clock_start);
+  Result<void> go_on();
   void advance(int rank, std::uint32_t lane);
   void end_node(int rank, std::uint32_t lane, std::uint32_t node, std::int64_t at_ns);
   void source_ended(int rank, std::uint32_t node);  // tells the lanes that are blocked on it
@@ -87,7 +90,7 @@ class Engine {
   std::vector<Queue> queues_;
   std::vector<Mailbox> mailboxes_;
   std::vector<std::uint32_t> resumed_;  // lanes of the current rank to advance
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  simulate::RadixHeap<Event> events_;
 };
 
 }  // namespace prism::engine

@@ -54,11 +54,16 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options)
     : job_(job),
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
-      network_(simulate::make_network(options_.kind, *options_.topology)),
       run_of_(job.collectives.size(), kNone) {
+  start_over();
+}
+
+void OnNetwork::start_over() {
+  if (log_) return;  // of all ranks at once
+  network_ = simulate::make_network(options_.kind, *options_.topology);
   network_->observe(link_use_);
   sends_ = network_.get();
-  if (options.flows)
+  if (options_.flows)
     sends_ = &log_.emplace(*network_, [this](const auto& message) { senders_.push_back(sender_of(message.id)); });
   collectives_.emplace(*sends_);
 }
@@ -130,19 +135,22 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
     free_messages_.pop_back();
   }
   messages_[id] = {send, receive};
-  const auto [source, destination, comm] = sender_of(id);
+  const int source = send != kNone ? job_.entry_rank[send] : job_.peer(receive);
+  const int destination = receive != kNone ? job_.entry_rank[receive] : job_.peer(send);
   if (at == simulate::kNever)
     return fail(source, known, wrong("later than the 104 days that a replay on a network may last"));
   const auto sent = sends_->send(at, {id, endpoint(source), endpoint(destination), bytes_of(job_, known)});
   if (!sent) return fail(source, known, wrong(fmt::format("to rank {}: {}", destination, sent.error().message)));
-  ++sent_;
 }
 
 Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended) {
   const auto until = to_picoseconds(until_ns);
-  while (!error_ && ended.empty() && sends_->next() < until) {
+  const auto next = [&] { return std::min(sends_->next(), collectives_->next()); };
+  for (auto at = next(); !error_ && ended.empty() && at < until; at = next()) {
+    collectives_->advance(at, done_);
+    take_done(ended);
     delivered_.clear();
-    sends_->advance(sends_->next(), delivered_);
+    sends_->advance(at, delivered_);
     for (const auto& one : delivered_) deliver(one, ended);
   }
   if (error_) return *error_;
@@ -150,7 +158,6 @@ Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended
 }
 
 void OnNetwork::deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended) {
-  ++delivered_count_;
   if ((delivery.id & simulate::Collectives::kMark) != 0) {
     check(collectives_->delivered(delivery, done_));
     return take_done(ended);

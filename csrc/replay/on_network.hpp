@@ -24,7 +24,8 @@ class OnNetwork final : public Carrier {
   void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
   Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
-  bool overdue() const override { return sent_ + collectives_->messages() > delivered_count_; }
+  void start_over() override;
+  bool overdue() const override { return messages_.size() > free_messages_.size() || collectives_->under_way(); }
 
   NetworkUse use() const;
 
@@ -59,7 +60,6 @@ class OnNetwork final : public Carrier {
   std::vector<std::uint32_t> free_messages_;
   std::vector<Sender> senders_;  // of the log's flows
   std::optional<Error> error_;   // the first one
-  std::uint64_t sent_ = 0, delivered_count_ = 0;
   std::vector<simulate::Delivery> delivered_;
   std::vector<simulate::Collectives::Done> done_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/builder.hpp"
+#include "replay/components.hpp"
 #include "replay/on_network.hpp"
 #include "replay/report.hpp"
 
@@ -71,7 +72,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   if (!times_fit(job, durations, service))
     return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
   engine::Engine execution(job, durations, service, *carrier);
-  PRISM_RETURN_IF_ERROR(execution.run());
+  PRISM_RETURN_IF_ERROR(execution.run(engine::independent_parts(job, options.network ? &*options.network : nullptr)));
   ReplayReport report = engine::make_report(job, std::move(execution));
   if (network) report.network = network->use();
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());

@@ -9,10 +9,10 @@ namespace {
 
 class ClosedForm final : public StagedNetwork {
  public:
-  using StagedNetwork::StagedNetwork;
+  explicit ClosedForm(const Topology& topology) : StagedNetwork(topology, false) {}
 
  private:
-  void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
+  Picoseconds passing_time(const Message& message, std::span<const LinkId> route) const override {
     Picoseconds longest = 0;
     for (const auto id : route) {
       const auto& link = topology().links()[id];
@@ -22,14 +22,18 @@ class ClosedForm final : public StagedNetwork {
       const auto burst = static_cast<double>(link.burst_bytes);
       longest = std::max({longest, at_line, transfer_time(std::max(bytes - burst, 0.0), link.bytes_per_second)});
     }
-    if (observer()) observer()->passed(at, later(at, longest), static_cast<double>(message.bytes), route);
-    arrivals_.post(later(at, longest), {message, route});
+    return longest;
+  }
+  void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
+    const auto until = later(at, passing_time(message, route));
+    if (observer()) observer()->passed(at, until, static_cast<double>(message.bytes), route);
+    arrivals_.post(until, {message, route});
   }
   Picoseconds next_arrival() const override { return arrivals_.next(); }
   void arrive(Picoseconds at) override {
     const auto [message, route] = arrivals_.pop();
     if (observer()) observer()->ended(at, message, route);
-    arrived(at, message);
+    arrived(at, message, route);
   }
 
   EventQueue<Passing> arrivals_;

@@ -16,7 +16,7 @@ std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector
     free_runs_.pop_back();
   }
   auto& run = runs_[number];
-  run.left = schedule->members();
+  run.left = run.missing = schedule->members();
   run.members.assign(static_cast<std::size_t>(run.left), {});
   run.schedule = std::move(schedule);
   run.endpoints = std::move(endpoints);
@@ -26,6 +26,7 @@ std::uint32_t Collectives::begin(std::unique_ptr<Schedule> schedule, std::vector
 
 Result<void> Collectives::enter(std::uint32_t number, int member, Picoseconds at, std::vector<Done>& done) {
   PRISM_RETURN_IF_ERROR(go_on(number, member, at, done));
+  if (--runs_[number].missing == 0) leave_alone(number);
   auto& held = runs_[number].held;
   if (held.empty()) return {};
   const auto here = std::stable_partition(held.begin(), held.end(), [&](const Held& one) { return one.to != member; });
@@ -41,18 +42,26 @@ Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>&
   free_messages_.push_back(index);
   auto& run = runs_[message.run];
   auto& sender = run.members[message.from];
+  --sender.posted;
+  if (run.alone) {
+    run.alone->arrived.emplace_back(message.from, delivery.at);
+    run.alone->now.arrived(message.from, delivery.at);
+    go_on_alone(message.run);
+    return {};
+  }
   const bool in_steps = run.manner == Manner::kInSteps;
   const bool sender_ends =
-      in_steps ? --sender.outstanding == 0 : --sender.posted == 0 && sender.step == run.schedule->steps();
+      in_steps ? --sender.outstanding == 0 : sender.posted == 0 && sender.step == run.schedule->steps();
   auto& receiver = run.members[message.to];
   bool receiver_ends = false;
   if (receiver.step == message.step)
     receiver_ends = --receiver.outstanding == 0;
   else
-    ++run.early[static_cast<std::uint64_t>(message.to) << 32 | static_cast<std::uint32_t>(message.step)];
+    ++run.early[early_key(message.to, message.step)];
   if (sender_ends && in_steps) PRISM_RETURN_IF_ERROR(go_on(message.run, message.from, delivery.at, done));
   if (sender_ends && !in_steps) end(message.run, message.from, delivery.at, done);
   if (receiver_ends) PRISM_RETURN_IF_ERROR(go_on(message.run, message.to, delivery.at, done));
+  if (run.schedule && run.missing == 0 && run.until_try <= 0) leave_alone(message.run);
   return {};
 }
 
@@ -73,7 +82,9 @@ Result<void> Collectives::go_on(std::uint32_t number, int member, Picoseconds at
 void Collectives::end(std::uint32_t number, int member, Picoseconds at, std::vector<Done>& done) {
   done.push_back({number, member, at});
   auto& run = runs_[number];
+  run.members[member].ended = true;
   if (--run.left > 0) return;
+  if (run.alone) end_alone(number);
   run.schedule.reset();
   run.early.clear();
   free_runs_.push_back(number);
@@ -84,8 +95,10 @@ Result<void> Collectives::begin_step(std::uint32_t number, int member, Picosecon
   auto& state = run.members[member];
   sends_.clear();
   state.outstanding = run.schedule->part(member, state.step, sends_);
-  (run.manner == Manner::kInSteps ? state.outstanding : state.posted) += static_cast<int>(sends_.size());
-  const auto came = run.early.find(static_cast<std::uint64_t>(member) << 32 | static_cast<std::uint32_t>(state.step));
+  state.posted += static_cast<int>(sends_.size());
+  if (run.manner == Manner::kInSteps) state.outstanding += static_cast<int>(sends_.size());
+  --run.until_try;
+  const auto came = run.early.find(early_key(member, state.step));
   if (came != run.early.end()) {
     state.outstanding -= came->second;
     run.early.erase(came);
@@ -99,109 +112,24 @@ Result<void> Collectives::begin_step(std::uint32_t number, int member, Picosecon
   return {};
 }
 
-Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picoseconds at) {
-  std::uint32_t index = static_cast<std::uint32_t>(in_flight_.size());
-  if (free_messages_.empty()) {
-    in_flight_.emplace_back();
-  } else {
-    index = free_messages_.back();
-    free_messages_.pop_back();
-  }
-  in_flight_[index] = message;
+std::uint32_t Collectives::new_message(const Between& message) {
   ++sent_;
+  if (free_messages_.empty()) {
+    in_flight_.push_back(message);
+    return static_cast<std::uint32_t>(in_flight_.size() - 1);
+  }
+  const auto index = free_messages_.back();
+  free_messages_.pop_back();
+  in_flight_[index] = message;
+  return index;
+}
+
+Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picoseconds at) {
+  const auto index = new_message(message);
   const auto& endpoints = runs_[message.run].endpoints;
   auto sent = network_.send(at, {index | kMark, endpoints[message.from], endpoints[message.to], bytes});
   if (!sent) refused_ = message;
   return sent;
-}
-
-namespace {
-
-bool has_bursts(const Topology& topology) {
-  for (const auto& link : topology.links())
-    if (link.has_burst()) return true;
-  return false;
-}
-
-// The first `steps` steps of another schedule, from `first` on.
-class Part final : public Schedule {
- public:
-  Part(const Schedule& whole, int first, int steps) : whole_(whole), first_(first), steps_(steps) {}
-  int members() const override { return whole_.members(); }
-  int steps() const override { return steps_; }
-  int part(int member, int step, std::vector<Send>& sends) const override {
-    return whole_.part(member, first_ + step, sends);
-  }
-
- private:
-  const Schedule& whole_;
-  int first_, steps_;
-};
-
-struct Ran {
-  Picoseconds last = 0;
-  bool together = true;  // all members ended at the same time
-  std::uint64_t messages = 0, events = 0;
-};
-
-Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
-  Collectives collectives(network);
-  std::vector<std::int32_t> endpoints(static_cast<std::size_t>(whole.members()));
-  for (std::size_t i = 0; i < endpoints.size(); ++i) endpoints[i] = static_cast<std::int32_t>(i);
-  const auto number = collectives.begin(std::make_unique<Part>(whole, first, steps), std::move(endpoints));
-  std::vector<Collectives::Done> done;
-  for (int member = 0; member < whole.members(); ++member)
-    PRISM_RETURN_IF_ERROR(collectives.enter(number, member, at, done));
-  Ran ran;
-  std::vector<Delivery> delivered;
-  for (auto next = network.next(); next != kNever; next = network.next()) {
-    ++ran.events;
-    delivered.clear();
-    network.advance(next, delivered);
-    for (const auto& one : delivered) PRISM_RETURN_IF_ERROR(collectives.delivered(one, done));
-  }
-  ran.messages = collectives.messages();
-  ran.last = at;
-  for (const auto& one : done) {
-    ran.together &= one.at == done.front().at;
-    ran.last = std::max(ran.last, one.at);
-  }
-  return ran;
-}
-
-}  // namespace
-
-Result<CollectiveTime> time_of_collective(const Topology& topology, Network& network,
-                                          std::unique_ptr<Schedule> schedule) {
-  if (schedule->members() > topology.endpoints())
-    return Error{ErrorCode::kInvalidInput, "a collective of " + std::to_string(schedule->members()) +
-                                               " members on a network of " + std::to_string(topology.endpoints()) +
-                                               "; accepted: not more members than endpoints"};
-  CollectiveTime total;
-  Picoseconds clock = 0;  // the network's; its idle time in between does not count
-  const auto simulate = [&](int step, int steps) -> Result<Ran> {
-    PRISM_ASSIGN_OR_RETURN(auto ran, run(network, *schedule, step, steps, clock));
-    total.events += ran.events;
-    ran.last -= std::exchange(clock, ran.last);  // how long it took
-    return ran;
-  };
-  const bool repeats = !has_bursts(topology);
-  for (int step = 0; step < schedule->steps();) {
-    int steps = repeats ? schedule->alike(step) : 1, times = steps;
-    Ran ran{0, false};
-    if (steps > 1) {
-      PRISM_ASSIGN_OR_RETURN(ran, simulate(step, 1));
-    }
-    if (!ran.together) {  // then no step waits for the slowest of the one before
-      steps = schedule->steps() - step;
-      times = 1;
-      PRISM_ASSIGN_OR_RETURN(ran, simulate(step, steps));
-    }
-    total.time += ran.last * times;
-    total.messages += ran.messages * static_cast<std::uint64_t>(times);
-    step += steps;
-  }
-  return total;
 }
 
 }  // namespace prism::simulate

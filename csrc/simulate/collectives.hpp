@@ -1,12 +1,18 @@
 // Collectives under way on a network: who is in which step, and which messages are between them.
+//
+// A ring that has its ways for itself once all members have come is not simulated: its times follow by arithmetic
+// (undisturbed.hpp) until another message needs one of these ways; then its messages of that moment go on as events.
+// The times are the same to the picosecond.
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "simulate/event_queue.hpp"
 #include "simulate/network.hpp"
 #include "simulate/schedule.hpp"
+#include "simulate/undisturbed.hpp"
 
 namespace prism::simulate {
 
@@ -20,7 +26,7 @@ enum class Manner {
   kBothEnds,
 };
 
-class Collectives {
+class Collectives final : private Holder {
  public:
   struct Done {
     std::uint32_t run;
@@ -37,7 +43,11 @@ class Collectives {
   Result<void> enter(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
   // Of a message that is one of ours: its id has kMark.
   Result<void> delivered(const Delivery& delivery, std::vector<Done>& done);
-  std::uint64_t messages() const { return sent_; }
+  // The earliest end that is known without the network; then, or earlier, advance().
+  Picoseconds next() const { return endings_.next(); }
+  void advance(Picoseconds until, std::vector<Done>& done);
+  std::uint64_t messages() const { return sent_; }  // of all that has ended, or is under way as events
+  bool under_way() const { return free_messages_.size() < in_flight_.size() || endings_.next() != kNever || overdue_; }
   struct Between {
     std::uint32_t run;
     std::int32_t from, to, step;  // group ranks
@@ -50,13 +60,25 @@ class Collectives {
 
  private:
   struct Member {
-    int step = -1;        // not come yet
-    int outstanding = 0;  // messages that this step waits for
-    int posted = 0;       // kBothEnds: its own that have not arrived
+    int step = -1;         // not come yet
+    int outstanding = 0;   // messages that this step waits for
+    int posted = 0;        // its own that have not arrived
+    bool ended = false;    // and that has been told
   };
   struct Held {
     std::int32_t from, to, step;
     std::int64_t bytes;
+  };
+  // While nothing disturbs a run.
+  struct Alone {
+    std::vector<Network::Way> ways;  // by member, to the next
+    Undisturbed begun, now;          // as it was in the beginning, and with all that is known
+    std::vector<std::pair<int, Picoseconds>> arrived;  // senders of the messages that were under way in the beginning
+  };
+  struct Ending {
+    std::uint32_t run;
+    std::int32_t member;
+    std::uint32_t version;  // of the run
   };
   struct Run {
     std::unique_ptr<Schedule> schedule;
@@ -66,11 +88,29 @@ class Collectives {
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
     std::vector<Held> held;  // kBothEnds
+    int missing = 0;         // members that have not come
+    int until_try = 0;       // steps to begin until it is tried again whether nothing disturbs it
+    std::uint32_t version = 0;  // endings of an older one will not be
+    std::unique_ptr<Alone> alone;
   };
   Result<void> go_on(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
   Result<void> begin_step(std::uint32_t run, int member, Picoseconds at);
   Result<void> send(const Between& message, std::int64_t bytes, Picoseconds at);
   void end(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
+  void leave_alone(std::uint32_t run);
+  void go_on_alone(std::uint32_t run);
+  void end_alone(std::uint32_t run);
+  void disturbed(std::uint32_t run, Picoseconds at) override;
+  struct Left {
+    int member, step;
+    Picoseconds at;
+  };
+  template <typename Ended>
+  Undisturbed settled(Alone& alone, Picoseconds until, std::vector<Left>& under_way, Ended&& ended);
+  static std::uint64_t early_key(int member, int step) {
+    return static_cast<std::uint64_t>(member) << 32 | static_cast<std::uint32_t>(step);
+  }
+  std::uint32_t new_message(const Between& message);
 
   Network& network_;
   std::vector<Run> runs_;
@@ -79,6 +119,8 @@ class Collectives {
   Between refused_{};
   std::vector<std::uint32_t> free_messages_;
   std::vector<Send> sends_;
+  EventQueue<Ending> endings_;
+  bool overdue_ = false;  // something ends later than the clock can show
   std::uint64_t sent_ = 0;
 };
 

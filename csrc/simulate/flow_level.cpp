@@ -18,7 +18,7 @@ std::vector<double> rates_of(const Topology& topology) {
 
 class FlowLevel final : public StagedNetwork {
  public:
-  explicit FlowLevel(const Topology& topology) : StagedNetwork(topology), shares_(rates_of(topology)) {
+  explicit FlowLevel(const Topology& topology) : StagedNetwork(topology, false), shares_(rates_of(topology)) {
     const auto& links = topology.links();
     for (std::size_t i = 0; i < links.size(); ++i) {
       if (!links[i].has_burst()) continue;
@@ -45,6 +45,12 @@ class FlowLevel final : public StagedNetwork {
     std::uint64_t version;
   };
 
+  Picoseconds passing_time(const Message& message, std::span<const LinkId> route) const override {
+    if (!buckets_.empty()) return kNever;
+    double rate = shares_.capacity(route[0]);
+    for (const auto link : route) rate = std::min(rate, shares_.capacity(link));
+    return transfer_time(static_cast<double>(message.bytes), rate);
+  }
   void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
     const auto slot = shares_.add(route);
     if (slot >= flows_.size()) flows_.resize(slot + 1);
@@ -75,9 +81,10 @@ void FlowLevel::arrive(Picoseconds at) {
       observer()->passed(flow.since, at, flow.left, shares_.route(slot));
       observer()->ended(at, flow.message, shares_.route(slot));
     }
+    const auto route = shares_.route(slot);
     shares_.remove(slot);
     changed_ = true;
-    return arrived(at, flows_[slot].message);
+    return arrived(at, flows_[slot].message, route);
   }
   const auto [link, version] = emptied_.pop();
   auto& bucket = buckets_[link];
@@ -92,11 +99,13 @@ void FlowLevel::settle(Picoseconds at) {
   while (std::exchange(changed_, false)) {
     for (const auto& [slot, before] : shares_.solve()) {
       auto& flow = flows_[slot];
-      const double passed = std::min(before * seconds(at - flow.since), flow.left);
-      if (observer() && at > flow.since) observer()->passed(flow.since, at, passed, shares_.route(slot));
-      flow.left -= passed;
-      flow.since = at;
-      ends_.put(slot, later(at, transfer_time(flow.left, shares_.rate(slot))));
+      if (before > 0) {
+        const double passed = std::min(before * seconds(at - flow.since), flow.left);
+        if (observer() && at > flow.since) observer()->passed(flow.since, at, passed, shares_.route(slot));
+        flow.left -= passed;
+        flow.since = at;
+      }
+      ends_.put(slot, later(flow.since, transfer_time(flow.left, shares_.rate(slot))));
     }
     if (buckets_.empty()) return;
     for (const auto link : shares_.touched())

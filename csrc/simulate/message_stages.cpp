@@ -6,11 +6,25 @@
 
 namespace prism::simulate {
 
+StagedNetwork::StagedNetwork(const Topology& topology, bool busy_endpoints)
+    : topology_(topology),
+      busy_endpoints_(busy_endpoints),
+      uses_(topology.links().size() + (busy_endpoints ? 2 * static_cast<std::size_t>(topology.endpoints()) : 0)),
+      host_free_(topology.spec().host_message.size()) {}
+
 Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
   if (message.bytes < 0)
     return Error{ErrorCode::kInvalidInput, fmt::format("a message of {} bytes; accepted: 0 or more", message.bytes)};
   PRISM_ASSIGN_OR_RETURN(const auto route, topology_.route(message.from, message.to));
-  stages_.post(at, {Stage::kReady, message, route});
+  const auto disturb = [&](const Use& use) {
+    if (use.hold != kNobody) holder_->disturbed(use.hold, at);
+  };
+  if (holds_ > 0) for_each_use(message, route, disturb);
+  for_each_use(message, route, [](Use& use) { ++use.messages; });
+  if (!busy_endpoints_ && host_free_.empty())  // nobody can get in its way before its bytes pass
+    stages_.post(later(at, latency(route)), {Stage::kPasses, message, route});
+  else
+    stages_.post(at, {Stage::kReady, message, route});
   return {};
 }
 
@@ -27,26 +41,34 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
   const auto route = event.route;
   switch (event.stage) {
     case Stage::kReady: {
-      auto begins = leaves(on_host(message.from, at), message, route);
-      for (const auto link : route) begins = later(begins, topology_.links()[link].latency);
+      const auto begins = later(leaves(on_host(message.from, at), message, route), latency(route));
       if (begins > at) return stages_.post(begins, {Stage::kPasses, message, route});
       [[fallthrough]];
     }
     case Stage::kPasses:
-      if (route.empty() || message.bytes == 0) return arrived(at, message);
+      if (route.empty() || message.bytes == 0) return arrived(at, message, route);
       if (observer_) observer_->began(at, message, route);
       return pass(at, message, route);
     case Stage::kTaken:
-      done_.push_back({at, message.id});
+      deliver(at, message, route);
   }
 }
 
-void StagedNetwork::arrived(Picoseconds at, const Message& message) {
+Picoseconds StagedNetwork::latency(std::span<const LinkId> route) const {
+  Picoseconds sum = 0;
+  for (const auto link : route) sum = later(sum, topology_.links()[link].latency);
+  return sum;
+}
+
+void StagedNetwork::arrived(Picoseconds at, const Message& message, std::span<const LinkId> route) {
   const auto taken = on_host(message.to, at);
-  if (taken > at)
-    stages_.post(taken, {Stage::kTaken, message, {}});
-  else
-    done_.push_back({at, message.id});
+  if (taken > at) return stages_.post(taken, {Stage::kTaken, message, route});
+  deliver(at, message, route);
+}
+
+void StagedNetwork::deliver(Picoseconds at, const Message& message, std::span<const LinkId> route) {
+  for_each_use(message, route, [](Use& use) { --use.messages; });
+  done_.push_back({at, message.id});
 }
 
 void StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered) {
@@ -59,6 +81,63 @@ void StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered)
     delivered.insert(delivered.end(), done_.begin(), done_.end());
     done_.clear();
   }
+}
+
+std::optional<Network::Way> StagedNetwork::way(const Message& message) const {
+  if (!topology_.spec().host.empty()) return std::nullopt;  // shared by all messages of a host
+  const auto route = topology_.route(message.from, message.to);
+  if (!route) return std::nullopt;
+  Way way{message, *route, latency(*route), 0};
+  if (!route->empty() && message.bytes > 0) way.passing = passing_time(message, *route);
+  if (way.latency == kNever || way.passing == kNever) return std::nullopt;
+  return way;
+}
+
+bool StagedNetwork::hold(std::uint32_t hold, std::span<const Way> ways, Holder& holder) {
+  bool free = true;
+  std::size_t taken = 0;
+  for (const auto& way : ways)
+    for_each_use(way.message, way.route, [&](Use& use) {
+      free = free && use.hold == kNobody && use.messages == static_cast<std::uint32_t>(way.own);
+      if (free) use.hold = hold, ++taken;
+    });
+  ++holds_;
+  holder_ = &holder;
+  if (free) return true;
+  for (const auto& way : ways)  // gives back those before the first that was not free
+    for_each_use(way.message, way.route, [&](Use& use) {
+      if (taken > 0) use.hold = kNobody, --taken;
+    });
+  --holds_;
+  return false;
+}
+
+void StagedNetwork::release(std::uint32_t hold, std::span<const Way> ways) {
+  for (const auto& way : ways)
+    for_each_use(way.message, way.route, [&](Use& use) {
+      if (use.hold == hold) use.hold = kNobody;
+    });
+  --holds_;
+}
+
+void StagedNetwork::resume(Picoseconds left, Picoseconds now, const Way& way) {
+  const auto& [message, route, latency, passing, own] = way;
+  for_each_use(message, route, [](Use& use) { ++use.messages; });
+  const auto begins = later(leaves(left, message, route), latency);
+  if (begins >= now || route.empty() || message.bytes == 0)
+    return stages_.post(begins, {Stage::kPasses, message, route});
+  if (observer_) observer_->began(begins, message, route);
+  pass(begins, message, route);
+  settle(begins);
+}
+
+void StagedNetwork::arrived_alone(Picoseconds left, const Way& way) {
+  const auto& [message, route, latency, passing, own] = way;
+  if (!observer_ || route.empty() || message.bytes == 0) return;
+  const auto begins = later(left, latency), ends = later(begins, passing);
+  observer_->began(begins, message, route);
+  observer_->passed(begins, ends, static_cast<double>(message.bytes), route);
+  observer_->ended(ends, message, route);
 }
 
 }  // namespace prism::simulate

@@ -1,6 +1,8 @@
 // What every network does with a message before and after its bytes pass: the time that it takes on the processors of
-// the two hosts, first come, first served, and the latency of its way.
+// the two hosts, first come, first served, and the latency of its way. Counts who uses what may be shared, for those
+// who hold ways for themselves.
 #pragma once
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,15 +13,23 @@ namespace prism::simulate {
 
 class StagedNetwork : public Network {
  public:
-  explicit StagedNetwork(const Topology& topology)
-      : topology_(topology), host_free_(topology.spec().host_message.size()) {}
+  // `busy_endpoints`: endpoints send and receive one message after the other.
+  StagedNetwork(const Topology& topology, bool busy_endpoints);
 
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
 
+  std::optional<Way> way(const Message& message) const final;
+  bool hold(std::uint32_t hold, std::span<const Way> ways, Holder& holder) final;
+  void release(std::uint32_t hold, std::span<const Way> ways) final;
+  void resume(Picoseconds left, Picoseconds now, const Way& way) final;
+  void arrived_alone(Picoseconds left, const Way& way) final;
+
  protected:
+  // How long the bytes of a message pass with nothing else on the way; kNever where that depends on what was before.
+  virtual Picoseconds passing_time(const Message& message, std::span<const LinkId> route) const = 0;
   // When a message that is ready at `at` begins to leave.
   virtual Picoseconds leaves(Picoseconds at, const Message&, std::span<const LinkId>) { return at; }
   // The bytes of a message begin to pass over `route`, which is not empty.
@@ -30,7 +40,7 @@ class StagedNetwork : public Network {
   virtual void arrive(Picoseconds at) = 0;
   // Called once all that begins or ends at `at` is known.
   virtual void settle(Picoseconds) {}
-  void arrived(Picoseconds at, const Message& message);
+  void arrived(Picoseconds at, const Message& message, std::span<const LinkId> route);
   const Topology& topology() const { return topology_; }
   struct Passing {
     Message message;
@@ -45,10 +55,32 @@ class StagedNetwork : public Network {
     Message message;
     std::span<const LinkId> route;
   };
+  // Of a link, or an endpoint that sends or receives: the messages that have been sent and not delivered, and the hold.
+  // Links count where nothing is shared, too: what passes over one is told of in the order of time.
+  struct Use {
+    std::uint32_t messages = 0;
+    std::uint32_t hold = kNobody;
+  };
+  static constexpr std::uint32_t kNobody = 0xffffffffu;
+
   Picoseconds on_host(int endpoint, Picoseconds at);  // when its turn on the host's processors is over
+  Picoseconds latency(std::span<const LinkId> route) const;
   void handle(Picoseconds at, const Event& event);
+  void deliver(Picoseconds at, const Message& message, std::span<const LinkId> route);
+  template <typename Function>
+  void for_each_use(const Message& message, std::span<const LinkId> route, Function&& f) {
+    for (const auto link : route) f(uses_[link]);
+    if (!busy_endpoints_) return;
+    const auto endpoints = topology_.links().size();
+    f(uses_[endpoints + 2 * static_cast<std::size_t>(message.from)]);
+    f(uses_[endpoints + 2 * static_cast<std::size_t>(message.to) + 1]);
+  }
 
   const Topology& topology_;
+  const bool busy_endpoints_;
+  std::vector<Use> uses_;      // by link, then each endpoint's for what it sends and for what it receives
+  Holder* holder_ = nullptr;   // of all holds
+  std::size_t holds_ = 0;
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
   std::vector<Picoseconds> host_free_;

@@ -4,6 +4,12 @@
 
 namespace prism::simulate {
 
+std::optional<Network::Way> Network::way(const Message&) const { return std::nullopt; }
+bool Network::hold(std::uint32_t, std::span<const Way>, Holder&) { return false; }
+void Network::release(std::uint32_t, std::span<const Way>) {}
+void Network::resume(Picoseconds, Picoseconds, const Way&) {}
+void Network::arrived_alone(Picoseconds, const Way&) {}
+
 Result<NetworkKind> network_kind(std::string_view name) {
   if (name == "closed") return NetworkKind::kClosedForm;
   if (name == "flow") return NetworkKind::kFlowLevel;

@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -25,6 +27,14 @@ struct Delivery {
 
 class FlowObserver;
 
+// Has ways for its own messages, and loses them once another message needs what they use.
+class Holder {
+ public:
+  virtual ~Holder() = default;
+  // Before another message is sent at `at`; release() and resume() are called in here.
+  virtual void disturbed(std::uint32_t hold, Picoseconds at) = 0;
+};
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -38,6 +48,23 @@ class Network {
   virtual void advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
   // Before the first message; the observer outlives the network.
   virtual void observe(FlowObserver& observer) = 0;
+
+  // For messages whose times follow by arithmetic while nothing comes in between, so that they need not be sent.
+  struct Way {
+    Message message;  // each has these ends and this size
+    std::span<const LinkId> route;
+    Picoseconds latency, passing;  // how long one takes with nothing else on the way: both
+    int own = 0;                   // messages of the holder that are under way on it
+  };
+  // nullopt where the time depends on what was before, or no way leads there.
+  virtual std::optional<Way> way(const Message& message) const;
+  // False, and nothing held, where the ways share something with each other or with another message under way.
+  virtual bool hold(std::uint32_t hold, std::span<const Way> ways, Holder& holder);
+  virtual void release(std::uint32_t hold, std::span<const Way> ways);
+  // Of a message that left at `left` and has had its way for itself until now, when it has not arrived.
+  virtual void resume(Picoseconds left, Picoseconds now, const Way& way);
+  // One that has arrived like that, for the observer.
+  virtual void arrived_alone(Picoseconds left, const Way& way);
 };
 
 // Latency and size over the narrowest link, whatever else is under way. Host time as in flow_level().

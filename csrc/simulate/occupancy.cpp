@@ -11,11 +11,11 @@ namespace {
 class Occupancy final : public StagedNetwork {
  public:
   explicit Occupancy(const Topology& topology)
-      : StagedNetwork(topology), sends_until_(topology.endpoints()), receives_until_(topology.endpoints()) {}
+      : StagedNetwork(topology, true), sends_until_(topology.endpoints()), receives_until_(topology.endpoints()) {}
 
  private:
-  // The link whose rate is that of the whole way.
-  Picoseconds time_of(const Message& message, std::span<const LinkId> route) const {
+  // The narrowest link's rate is that of the whole way.
+  Picoseconds passing_time(const Message& message, std::span<const LinkId> route) const override {
     double rate = topology().links()[route[0]].bytes_per_second;
     for (const auto link : route) rate = std::min(rate, topology().links()[link].bytes_per_second);
     return transfer_time(static_cast<double>(message.bytes), rate);
@@ -25,14 +25,14 @@ class Occupancy final : public StagedNetwork {
     if (route.empty() || message.bytes == 0) return at;
     auto& until = sends_until_[message.from];
     const auto begins = std::max(at, until);
-    until = later(begins, time_of(message, route));
+    until = later(begins, passing_time(message, route));
     return begins;
   }
 
   void pass(Picoseconds at, const Message& message, std::span<const LinkId> route) override {
     auto& until = receives_until_[message.to];
     const auto begins = std::max(at, until);
-    until = later(begins, time_of(message, route));
+    until = later(begins, passing_time(message, route));
     if (observer()) observer()->passed(begins, until, static_cast<double>(message.bytes), route);
     arrivals_.post(until, {message, route});
   }
@@ -40,7 +40,7 @@ class Occupancy final : public StagedNetwork {
   void arrive(Picoseconds at) override {
     const auto [message, route] = arrivals_.pop();
     if (observer()) observer()->ended(at, message, route);
-    arrived(at, message);
+    arrived(at, message, route);
   }
 
   std::vector<Picoseconds> sends_until_, receives_until_;  // [endpoints]

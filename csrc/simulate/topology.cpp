@@ -110,7 +110,8 @@ struct Topology::Impl {
         out(spec, &Link::from, [](const Link&) { return true; }),
         out_inner(spec, &Link::from, [&](const Link& link) { return inner[link.to] >= 0; }),
         in(spec, &Link::to, [&](const Link& link) { return inner[link.from] >= 0; }),
-        ways(spec.links.size()) {}
+        ways(spec.links.size()),
+        recent(spec.endpoint.size() * kRecent) {}
 
   // A part of a way, over vertices of one host, or of none (-1), or all (kAnywhere).
   struct Leg {
@@ -135,6 +136,13 @@ struct Topology::Impl {
   std::vector<std::int32_t> ways;  // [links] that have been found over it
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::int64_t>> costs;  // by destination and host
   std::unordered_map<std::uint64_t, std::vector<LinkId>> routes;                     // by both ends
+  // In front of `routes`, as most endpoints send to few others: [endpoints x kRecent], by destination.
+  struct Recent {
+    std::int32_t to = -1;
+    std::span<const LinkId> route;
+  };
+  static constexpr std::size_t kRecent = 4;
+  std::vector<Recent> recent;
 };
 
 std::vector<Topology::Impl::Leg> Topology::Impl::legs(int from, int to) const {
@@ -256,13 +264,16 @@ const TopologySpec& Topology::spec() const { return impl_->spec; }
 Result<std::span<const LinkId>> Topology::route(int from, int to) const {
   if (from < 0 || from >= endpoints() || to < 0 || to >= endpoints())
     return wrong(fmt::format("a message from endpoint {} to {}; accepted: 0 to {}", from, to, endpoints() - 1));
+  auto& recent = impl_->recent[static_cast<std::size_t>(from) * Impl::kRecent + static_cast<std::size_t>(to) % Impl::kRecent];
+  if (recent.to == to) return recent.route;
   const auto key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
   auto known = impl_->routes.find(key);
   if (known == impl_->routes.end()) {
     PRISM_ASSIGN_OR_RETURN(auto found, impl_->find(from, to));
     known = impl_->routes.emplace(key, std::move(found)).first;
   }
-  return std::span<const LinkId>(known->second);
+  recent = {to, known->second};
+  return recent.route;
 }
 
 }  // namespace prism::simulate

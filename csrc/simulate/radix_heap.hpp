@@ -1,0 +1,69 @@
+// A priority queue for times that do not go back: entries lie in buckets by the highest bit in which their time differs
+// from that of the last one that came out, and move to a lower bucket only when time gets there.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace prism::simulate {
+
+// `Entry` has an integer `at` >= 0, and < orders by it first. An entry before the last one that came out is taken, too,
+// only slower.
+template <typename Entry>
+class RadixHeap {
+ public:
+  bool empty() const { return used_ == 0 && now_.empty(); }
+  std::int64_t next() const {
+    if (!now_.empty()) return now_.front().at;
+    return used_ == 0 ? std::numeric_limits<std::int64_t>::max() : buckets_[std::countr_zero(used_)].least;
+  }
+  void push(const Entry& entry) {
+    if (empty()) last_ = 0;
+    place(entry);
+  }
+  Entry pop() {
+    if (now_.empty()) open_first();
+    std::pop_heap(now_.begin(), now_.end(), comes_after);
+    const Entry entry = now_.back();
+    now_.pop_back();
+    return entry;
+  }
+
+ private:
+  struct Bucket {
+    std::int64_t least;
+    std::vector<Entry> entries;
+  };
+  static bool comes_after(const Entry& a, const Entry& b) { return b < a; }
+  void place(const Entry& entry) {
+    if (entry.at <= last_) {
+      now_.push_back(entry);
+      std::push_heap(now_.begin(), now_.end(), comes_after);
+      return;
+    }
+    const auto index = std::bit_width(static_cast<std::uint64_t>(entry.at ^ last_)) - 1;
+    auto& bucket = buckets_[index];
+    if (bucket.entries.empty() || entry.at < bucket.least) bucket.least = entry.at;
+    bucket.entries.push_back(entry);
+    used_ |= std::uint64_t{1} << index;
+  }
+  void open_first() {
+    const auto index = std::countr_zero(used_);
+    auto& bucket = buckets_[index];
+    used_ &= used_ - 1;
+    last_ = bucket.least;
+    for (const auto& entry : bucket.entries) place(entry);  // into lower ones
+    bucket.entries.clear();
+  }
+
+  std::array<Bucket, 64> buckets_;
+  std::uint64_t used_ = 0;   // bit i: bucket i is not empty
+  std::vector<Entry> now_;   // heap of those at `last_`
+  std::int64_t last_ = 0;
+};
+
+}  // namespace prism::simulate
