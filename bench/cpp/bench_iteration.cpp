@@ -7,12 +7,14 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <optional>
 #include <random>
 #include <string>
 
 #include "core/deadline.hpp"
 #include "graph/builder.hpp"
 #include "replay/replay.hpp"
+#include "replay/sweep.hpp"
 
 using namespace prism;
 
@@ -118,30 +120,72 @@ struct Line {
   }
 };
 
-bool measure(const Line& line) {
-  const auto& [parallel, kind, jitter, limit] = line;
-  const int ranks = line.ranks();
-  GraphBuilder builder({.world_size = ranks, .progress_model = "nccl", .timed = false});
-  std::size_t operations = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto record = record_of(parallel, rank / parallel.replicas, rank % parallel.replicas, jitter);
-    operations += record.comms.size();
-    if (auto added = builder.add(record); !added) return fmt::print(stderr, "{}\n", added.error().message), false;
+std::optional<ExecutionGraph> graph_of(const Line& line) {
+  const auto& parallel = line.parallel;
+  GraphBuilder builder({.world_size = line.ranks(), .progress_model = "nccl", .timed = false});
+  for (int rank = 0; rank < line.ranks(); ++rank) {
+    auto record = record_of(parallel, rank / parallel.replicas, rank % parallel.replicas, line.jitter);
+    if (auto added = builder.add(record); !added) return fmt::print(stderr, "{}\n", added.error().message), std::nullopt;
   }
   auto graph = builder.finish();
-  if (!graph) return false;
-  const auto topology = simulate::Topology::one_switch(ranks, 50e9, 1'000'000);
-  const std::int64_t start = now_ns();
-  auto report = replay(*graph, {.network = NetworkOptions{.topology = &topology, .kind = kind}});
-  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
-  if (!report) return fmt::print(stderr, "{}\n", report.error().message), false;
+  if (!graph) return fmt::print(stderr, "{}\n", graph.error().message), std::nullopt;
+  return *graph;
+}
+
+std::int64_t peak_mib() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
+  return used.ru_maxrss / 1024;
+}
+
+// An operation is what LogGOPSim takes as one: a span, a send, a receive, also those in the steps of the ring.
+double operations(const Line& line) {
+  const auto& [stages, replicas, microbatches, ring] = line.parallel;
+  const double spans = 2.0 * stages * microbatches, messages = 4.0 * (stages - 1) * microbatches;
+  return replicas * (spans + messages + stages * 4.0 * (ring - 1));
+}
+
+bool measure(const Line& line) {
+  const auto graph = graph_of(line);
+  if (!graph) return false;
+  const auto topology = simulate::Topology::one_switch(line.ranks(), 50e9, 1'000'000);
+  const auto before = peak_mib();
+  const std::int64_t start = now_ns();
+  auto report = replay(*graph, {.network = NetworkOptions{.topology = &topology, .kind = line.kind}});
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  if (!report) return fmt::print(stderr, "{}\n", report.error().message), false;
   const double ms = static_cast<double>(report->iterations[0].time_ns) * 1e-6;
-  const auto name = line.name();
-  fmt::print("{}: {:.6f} ms, {} communications, peak {} MiB\n", name, ms, operations, used.ru_maxrss / 1024);
-  fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", name, seconds, limit);
-  return jitter || kind == Kind::kOccupancy || std::abs(ms - kSimGridMs) < 1e-4;
+  fmt::print("{}: {:.6f} ms, {:.1f} M operations, {} MiB more than before\n", line.name(), ms, operations(line) * 1e-6,
+             peak_mib() - before);
+  fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", line.name(), seconds, line.limit);
+  return line.jitter || line.kind == Kind::kOccupancy || std::abs(ms - kSimGridMs) < 1e-4;
+}
+
+// Each transfer takes a time of its own. What is prepared once serves many sweeps.
+bool measure_sweep(const Line& line) {
+  const auto graph = graph_of(line);
+  if (!graph) return false;
+  auto job = engine::prepare(*graph);
+  if (!job) return false;
+  auto durations = engine::Durations::make(*job, {});
+  const auto service = engine::service_times(*job, {.latency_ns = 1'000, .bytes_per_second = 50e9});
+  auto sweep = engine::Sweep::make(*job);
+  if (!durations || !sweep) return false;
+  std::size_t nodes = 0;
+  for (int rank = 0; rank < line.ranks(); ++rank) nodes += job->plan(rank).next_on_lane.size();
+  const auto starts = engine::clock_starts(*job);
+  if (!sweep->run(*durations, service, starts)) return false;  // takes the memory
+  const std::int64_t start = now_ns();
+  if (!sweep->run(*durations, service, starts)) return false;
+  const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
+  const auto name = fmt::format("iteration of {} ranks, sweep", line.ranks());
+  fmt::print("{}: {:.1f} M operations, {:.1f} M nodes, {:.1f} bytes of scratch a node\n", name, operations(line) * 1e-6,
+             static_cast<double>(nodes) * 1e-6, static_cast<double>(sweep->scratch_bytes()) / static_cast<double>(nodes));
+  fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", name, seconds, line.limit);
+  fmt::print(
+      "{{\"name\": \"{}\", \"value\": {:.1f}, \"unit\": \"M nodes/s\", \"limit\": 20, \"better\": \"higher\"}}\n", name,
+      static_cast<double>(nodes) * 1e-6 / seconds);
+  return true;
 }
 
 }  // namespace
@@ -156,5 +200,8 @@ int main(int argc, char** argv) {
                         {all, Kind::kOccupancy, true, 5}};
   for (const auto& line : lines)
     if (line.name().find(only) != std::string::npos && !measure(line)) return 1;
+  if (std::string("65536 ranks, sweep").find(only) != std::string::npos &&
+      !measure_sweep({all, Kind::kClosedForm, true, 0.5}))
+    return 1;
   return 0;
 }

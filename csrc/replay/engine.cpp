@@ -20,7 +20,7 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
 }
 
 Result<void> Engine::run(const std::vector<std::vector<int>>& parts) {
-  const auto starts = clock_starts();
+  const auto starts = clock_starts(job_);
   bool overdue = false;
   for (const auto& part : parts) {
     for (const int rank : part) start_lanes(rank, starts[rank]);
@@ -53,19 +53,6 @@ Result<void> Engine::go_on() {
   }
 }
 
-// [world size] What is 0 of the replay: the record's first node, where clocks can be compared; else each rank's own.
-std::vector<std::int64_t> Engine::clock_starts() const {
-  std::vector<std::int64_t> first(job_.ranks.size(), INT64_MAX);
-  for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
-    if (job_.ranks[r].cls < 0) continue;
-    for (std::uint32_t node : job_.classes[job_.ranks[r].cls].lane_first)
-      if (node != kNone) first[r] = std::min(first[r], job_.timing(static_cast<int>(r)).start_ns[node]);
-  }
-  if (job_.graph->timed() && one_clock(*job_.graph))
-    first.assign(first.size(), *std::min_element(first.begin(), first.end()));
-  return first;
-}
-
 // A lane starts where the record has its first node.
 void Engine::start_lanes(int rank, std::int64_t clock_start) {
   const ClassPlan& plan = job_.plan(rank);
@@ -87,22 +74,6 @@ std::int64_t Engine::end_of(int rank, std::uint32_t node) const {
   return timeline.start_ns[node] == kUnset || timeline.duration_ns[node] < 0
              ? kUnset
              : timeline.start_ns[node] + timeline.duration_ns[node];
-}
-
-// What the record has between the end of the last transfer waited for and the end of the wait; all of it where nothing
-// had to be waited for.
-std::int64_t Engine::wake_up_ns(int rank, std::uint32_t node) const {
-  if (!job_.graph->timed()) return 0;
-  TimingView timing = job_.timing(rank);
-  std::int64_t last = timing.start_ns[node];
-  const ClassView& view = job_.view(rank);
-  std::uint32_t base = job_.ranks[rank].entry_base;
-  for (std::uint32_t source : job_.plan(rank).in[node]) {
-    bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
-    last = std::max(last, transfer ? service_.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
-                                   : timing.start_ns[source] + timing.duration_ns[source]);
-  }
-  return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
 }
 
 void Engine::resume_lanes(int rank) {
@@ -133,7 +104,7 @@ void Engine::advance(int rank, std::uint32_t index) {
     auto kind = static_cast<NodeKind>(view.node_kind[node]);
     if (kind == NodeKind::kWait) {
       timeline.start_ns[node] = lane.free_ns;
-      end_node(rank, index, node, ready + wake_up_ns(rank, node));
+      end_node(rank, index, node, ready + wake_up_ns(job_, service_, rank, node));
     } else if (kind == NodeKind::kCompute) {
       timeline.start_ns[node] = ready;
       end_node(rank, index, node, ready + durations[node]);

@@ -6,10 +6,12 @@
 // thread.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "replay/carrier.hpp"
 #include "replay/edits.hpp"
+#include "replay/execution.hpp"
 #include "replay/job.hpp"
 #include "replay/mailbox.hpp"
 #include "replay/replay.hpp"
@@ -25,8 +27,7 @@ class Engine {
   // kDeadlock if some lane cannot get to its end; the message says which, and who is missing.
   Result<void> run(const std::vector<std::vector<int>>& parts);
 
-  std::vector<ReplayReport::Timeline> timelines;  // [world size]
-  std::vector<std::int64_t> transfer_start_ns;    // [entries]: when the transfer itself could start
+  Execution take_execution() && { return {std::move(timelines), std::move(transfer_start_ns)}; }
 
  private:
   static constexpr std::int64_t kUnset = INT64_MIN;
@@ -54,7 +55,6 @@ class Engine {
     int idle_workers = 0;
   };
 
-  std::vector<std::int64_t> clock_starts() const;
   void start_lanes(int rank, std::int64_t clock_start);
   Result<void> go_on();
   void advance(int rank, std::uint32_t lane);
@@ -71,13 +71,14 @@ class Engine {
   void transfer_ended(std::uint32_t entry, std::int64_t at_ns);
 
   std::int64_t end_of(int rank, std::uint32_t node) const;
-  std::int64_t wake_up_ns(int rank, std::uint32_t node) const;
   bool has_come(std::uint32_t entry) const {
     return is_entry(entry) ? taken_up_ns_[entry] != kUnset : entry == kNotRecorded;
   }
   Queue& queue_of(std::uint32_t entry);
   Error explain_deadlock() const;
 
+  std::vector<ReplayReport::Timeline> timelines;  // of the execution
+  std::vector<std::int64_t> transfer_start_ns;
   const Job& job_;
   const Durations& durations_;
   const ServiceTimes& service_;

@@ -6,8 +6,10 @@
 
 #include "graph/builder.hpp"
 #include "replay/components.hpp"
+#include "replay/engine.hpp"
 #include "replay/on_network.hpp"
 #include "replay/report.hpp"
+#include "replay/sweep.hpp"
 
 namespace prism {
 namespace {
@@ -24,6 +26,20 @@ bool times_fit(const engine::Job& job, const engine::Durations& durations, const
   }
   for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
   return latest_start + sum < 9e18;
+}
+
+// By a sweep where no transfer depends on others and nothing on the order of time, else event by event.
+Result<engine::Execution> execute(const engine::Job& job, const engine::Durations& durations,
+                                  const engine::ServiceTimes& service, const NetworkOptions* network,
+                                  engine::Carrier& carrier) {
+  if (!network) {
+    auto sweep = engine::Sweep::make(job);
+    if (sweep && sweep->run(durations, service, engine::clock_starts(job)))
+      return std::move(*sweep).take_execution(durations);
+  }
+  engine::Engine events(job, durations, service, carrier);
+  PRISM_RETURN_IF_ERROR(events.run(engine::independent_parts(job, network)));
+  return std::move(events).take_execution();
 }
 
 std::vector<std::string> network_notes(const ExecutionGraph& graph, const NetworkOptions& options) {
@@ -71,8 +87,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   }
   if (!times_fit(job, durations, service))
     return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
-  engine::Engine execution(job, durations, service, *carrier);
-  PRISM_RETURN_IF_ERROR(execution.run(engine::independent_parts(job, options.network ? &*options.network : nullptr)));
+  PRISM_ASSIGN_OR_RETURN(auto execution, execute(job, durations, service, network ? &*options.network : nullptr, *carrier));
   ReplayReport report = engine::make_report(job, std::move(execution));
   if (network) report.network = network->use();
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());

@@ -14,10 +14,10 @@ std::int64_t end_of(const Timeline& timeline, std::uint32_t node) {
   return timeline.start_ns[node] + timeline.duration_ns[node];
 }
 
-ReplayReport::Rank rank_report(const Job& job, const Engine& engine, int rank) {
+ReplayReport::Rank rank_report(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
   const ClassPlan& plan = job.plan(rank);
-  const Timeline& timeline = engine.timelines[rank];
+  const Timeline& timeline = execution.timelines[rank];
   ReplayReport::Rank report{.rank = rank};
   for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
     auto kind = static_cast<NodeKind>(view.node_kind[node]);
@@ -32,7 +32,7 @@ ReplayReport::Rank rank_report(const Job& job, const Engine& engine, int rank) {
     std::int64_t waiting = 0;
     if (last != kNone) {
       std::uint32_t entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
-      waiting = std::clamp<std::int64_t>(engine.transfer_start_ns[entry] - timeline.start_ns[node], 0,
+      waiting = std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - timeline.start_ns[node], 0,
                                          timeline.duration_ns[node]);
     }
     report.waiting_ns += waiting;
@@ -74,9 +74,9 @@ std::optional<std::int64_t> end_of_last(const ClassView& view, const ClassPlan& 
   return timeline.start_ns[last] + duration;
 }
 
-std::vector<std::int64_t> iteration_times(const Job& job, const Engine& engine, int rank) {
+std::vector<std::int64_t> iteration_times(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
-  const Timeline& timeline = engine.timelines[rank];
+  const Timeline& timeline = execution.timelines[rank];
   std::vector<std::int64_t> times;
   if (view.mark_node.empty()) return times;
   for (std::size_t i = 0; i + 1 < view.mark_node.size(); ++i)
@@ -88,18 +88,18 @@ std::vector<std::int64_t> iteration_times(const Job& job, const Engine& engine, 
 
 }  // namespace
 
-ReplayReport make_report(const Job& job, Engine engine) {
+ReplayReport make_report(const Job& job, Execution execution) {
   ReplayReport report;
   std::vector<std::vector<std::int64_t>> times;  // of ranks with marks
   std::int64_t job_end = 0;
   std::size_t unmarked = 0, common = SIZE_MAX;
   for (int rank = 0; rank < job.graph->world_size(); ++rank) {
     if (job.ranks[rank].cls < 0) continue;
-    report.ranks.push_back(rank_report(job, engine, rank));
-    const Timeline& timeline = engine.timelines[rank];
+    report.ranks.push_back(rank_report(job, execution, rank));
+    const Timeline& timeline = execution.timelines[rank];
     for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
       job_end = std::max(job_end, end_of(timeline, node));
-    auto own = iteration_times(job, engine, rank);
+    auto own = iteration_times(job, execution, rank);
     unmarked += own.empty();
     if (own.empty()) continue;
     common = std::min(common, own.size());
@@ -122,7 +122,7 @@ ReplayReport make_report(const Job& job, Engine engine) {
   if (job.unmet > 0)
     report.notes.push_back(
         fmt::format("{} collectives have members that were not recorded; they are taken to come in time", job.unmet));
-  report.timelines = std::move(engine.timelines);
+  report.timelines = std::move(execution.timelines);
   return report;
 }
 

@@ -1,10 +1,10 @@
 // From a finished replay to the figures that people read.
 #pragma once
-#include "replay/engine.hpp"
+#include "replay/execution.hpp"
 #include "replay/replay.hpp"
 
 namespace prism::engine {
 
-ReplayReport make_report(const Job& job, Engine engine);
+ReplayReport make_report(const Job& job, Execution execution);
 
 }  // namespace prism::engine

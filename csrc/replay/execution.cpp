@@ -1,0 +1,33 @@
+#include "replay/execution.hpp"
+
+#include <algorithm>
+
+namespace prism::engine {
+
+std::vector<std::int64_t> clock_starts(const Job& job) {
+  std::vector<std::int64_t> first(job.ranks.size(), INT64_MAX);
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    if (job.ranks[r].cls < 0) continue;
+    for (std::uint32_t node : job.classes[job.ranks[r].cls].lane_first)
+      if (node != kNone) first[r] = std::min(first[r], job.timing(static_cast<int>(r)).start_ns[node]);
+  }
+  if (job.graph->timed() && one_clock(*job.graph))
+    first.assign(first.size(), *std::min_element(first.begin(), first.end()));
+  return first;
+}
+
+std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, std::uint32_t node) {
+  if (!job.graph->timed()) return 0;
+  TimingView timing = job.timing(rank);
+  std::int64_t last = timing.start_ns[node];
+  const ClassView& view = job.view(rank);
+  std::uint32_t base = job.ranks[rank].entry_base;
+  for (std::uint32_t source : job.plan(rank).in[node]) {
+    bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
+    last = std::max(last, transfer ? service.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
+                                   : timing.start_ns[source] + timing.duration_ns[source]);
+  }
+  return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
+}
+
+}  // namespace prism::engine

@@ -1,0 +1,24 @@
+// What an execution leaves: when each node ran, and when each transfer could start.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "replay/edits.hpp"
+#include "replay/job.hpp"
+#include "replay/replay.hpp"
+#include "replay/service_times.hpp"
+
+namespace prism::engine {
+
+struct Execution {
+  std::vector<ReplayReport::Timeline> timelines;  // [world size]
+  std::vector<std::int64_t> transfer_start_ns;    // [entries]
+};
+
+// [world size] What is 0 of the replay: the record's first node, where clocks can be compared; else each rank's own.
+std::vector<std::int64_t> clock_starts(const Job& job);
+// What the record has between the end of the last transfer waited for and the end of the wait; all of it where nothing
+// had to be waited for.
+std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, std::uint32_t node);
+
+}  // namespace prism::engine

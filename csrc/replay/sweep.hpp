@@ -1,0 +1,88 @@
+// The execution of a job in which every transfer takes a time of its own, whatever else is under way: no events, each
+// node once, as soon as what it needs is known. The answer is Engine's to the nanosecond.
+//
+// A Sweep is made once for a job and may run many times. One thread; 16 bytes of scratch a node at most.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "replay/edits.hpp"
+#include "replay/execution.hpp"
+#include "replay/job.hpp"
+#include "replay/service_times.hpp"
+
+namespace prism::engine {
+
+class Sweep {
+ public:
+  // Nothing where it depends on the order of time what meets what: receives from any source, collectives of a group or
+  // messages to a peer from several lanes of a rank, a communication that several nodes issue.
+  static std::optional<Sweep> make(const Job& job);
+  // False where it cannot go on: a deadlock, or a worker whose next end decides what it takes up. Then Engine knows.
+  bool run(const Durations& durations, const ServiceTimes& service, const std::vector<std::int64_t>& clock_starts);
+  Execution take_execution(const Durations& durations) &&;
+  std::size_t scratch_bytes() const;  // what grows with the job, beside the Job itself
+  std::int64_t end_ns(int rank, std::uint32_t node) const { return end_ns_[node_base_[rank] + node]; }
+
+ private:
+  enum class Kind : std::uint8_t { kCompute, kIssue, kWait, kEnd };
+  struct Step {
+    std::uint32_t node = kNone, first_source = 0, first_post = 0;
+    std::uint16_t sources = 0, posts = 0;
+    Kind kind = Kind::kEnd;
+    bool hands_over = false;  // other lanes may wait for it
+  };
+  struct Program {  // of a class
+    std::vector<Step> steps;                // lane after lane, each with a kEnd
+    std::vector<std::uint32_t> lane_first;  // [lanes] step
+    std::vector<std::uint32_t> sources;     // nodes that must have ended
+    std::vector<std::uint32_t> posts;       // communications that an issue starts
+    std::vector<std::uint32_t> issue_of;    // [comms] node
+  };
+  struct Lane {
+    std::int64_t free_ns = 0;
+    std::uint32_t step = 0;
+    std::uint32_t waits_for = kNone;  // node of the whole job
+  };
+  struct Queue {  // of a group's collectives on one rank
+    std::uint32_t head = kNone, tail = kNone;
+    std::int64_t idle_from[2];          // by worker; kUnset while it is at work and the end is not known
+    std::uint32_t at_work[2] = {kNone, kNone};
+  };
+  static constexpr std::int64_t kUnset = INT64_MIN;
+  // In end_ns_, of a transfer that has been posted: not an end yet.
+  static std::int64_t posted(std::int64_t at) { return -1 - at; }
+
+  explicit Sweep(const Job& job) : job_(job) {}
+  bool make_programs();
+  bool make_partners();
+  void run_lane(std::uint32_t lane, const Durations& durations);
+  void post(std::uint32_t entry, std::int64_t at);
+  void take_up(Queue& queue);
+  void start(const Collective& collective);
+  void finish(std::uint32_t entry, std::int64_t start);
+  void ended(std::uint32_t entry);
+  void wake(int rank, std::size_t node);
+  Queue& queue_of(std::uint32_t entry);
+
+  const Job& job_;
+  std::vector<Program> programs_;
+  std::vector<std::size_t> node_base_;     // [world size]
+  std::vector<std::uint32_t> node_of_;     // [entries] transfer, of the whole job
+  std::vector<std::uint32_t> partner_;     // [entries] of messages
+  std::vector<std::int32_t> lane_rank_;
+  // Of a run:
+  const ServiceTimes* service_ = nullptr;
+  std::vector<std::int64_t> end_ns_;             // [nodes]
+  std::vector<std::int64_t> transfer_start_ns_;  // [entries]; until then of a collective: taken up
+  std::vector<Lane> lanes_;
+  std::vector<Queue> queues_;
+  std::vector<std::uint32_t> next_in_queue_;  // [entries] while any waits
+  std::vector<std::uint32_t> missing_;        // [collectives] members that have not been taken up
+  std::vector<std::uint32_t> ready_;          // lanes, the last one first
+  std::vector<std::uint32_t> ended_;          // entries
+  std::vector<std::int64_t> clock_starts_;
+};
+
+}  // namespace prism::engine

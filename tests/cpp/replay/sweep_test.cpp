@@ -1,0 +1,105 @@
+// A sweep gives what the events give, to the nanosecond.
+#include "replay/sweep.hpp"
+
+#include <random>
+
+#include "replay/components.hpp"
+#include "replay/engine.hpp"
+#include "replay/program.hpp"
+
+using namespace prism;
+using namespace prism::test;
+
+namespace {
+
+struct Both {
+  bool swept = false;
+  std::vector<ReplayReport::Timeline> sweep, events;
+};
+
+Both run(const ExecutionGraph& graph) {
+  const auto job = engine::prepare(graph).value();
+  const auto durations = engine::Durations::make(job, {}).value();
+  const auto service = engine::service_times(job, {});
+  engine::FixedTimes fixed(service);
+  engine::Engine events(job, durations, service, fixed);
+  REQUIRE(events.run(engine::independent_parts(job, nullptr)));
+  auto by_events = std::move(events).take_execution();
+  Both both{.swept = false, .sweep = {}, .events = std::move(by_events.timelines)};
+  auto sweep = engine::Sweep::make(job);
+  for (int again = 0; sweep && again < 2; ++again) both.swept = sweep->run(durations, service, clock_starts(job));
+  if (!both.swept) return both;
+  auto swept = std::move(*sweep).take_execution(durations);
+  CHECK(swept.transfer_start_ns == by_events.transfer_start_ns);
+  for (int rank = 0; rank < graph.world_size(); ++rank) {
+    INFO("rank " << rank);
+    CHECK(swept.timelines[rank].start_ns == both.events[rank].start_ns);
+    CHECK(swept.timelines[rank].duration_ns == both.events[rank].duration_ns);
+  }
+  both.sweep = std::move(swept.timelines);
+  return both;
+}
+
+}  // namespace
+
+TEST_CASE("random jobs: collectives that overlap, rooted ones, messages, two lanes") {
+  std::minstd_rand random(7);
+  const auto up_to = [&](std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<unsigned>(n)); };
+  const Op ops[] = {Op::kAllReduce, Op::kBroadcast, Op::kGather, Op::kScatter, Op::kAllToAll, Op::kReduce};
+  int swept = 0, rounds = 0;
+  for (const char* model : {"gloo", "nccl", "conservative"})
+    for (const bool timed : {true, false})
+      for (int round = 0; round < 20; ++round) {
+        const int world = 2 + static_cast<int>(up_to(7));
+        Program job(world, model);
+        std::vector<std::vector<std::int32_t>> open(static_cast<std::size_t>(world));
+        for (int i = 0; i < 40; ++i) {
+          const Op op = ops[up_to(6)];
+          const int root = static_cast<int>(up_to(world)), shift = 1 + static_cast<int>(up_to(world - 1));
+          const bool messages = up_to(3) == 0, waits = up_to(3) == 0;
+          for (int r = 0; r < world; ++r) {
+            auto& works = open[static_cast<std::size_t>(r)];
+            job[r].compute(1 + up_to(3 * ms));
+            if (messages) {
+              works.push_back(job[r].issue({.op = Op::kSend, .service = up_to(ms), .peer = (r + shift) % world}, up_to(1000)));
+              works.push_back(job[r].issue({.op = Op::kRecv, .service = up_to(ms), .peer = (r + world - shift) % world}));
+            } else {
+              works.push_back(job[r].issue({.op = op, .service = up_to(5 * ms), .peer = is_rooted(op) ? root : -1}, up_to(1000)));
+            }
+            if (!waits) continue;
+            job[r].wait(works);
+            works.clear();
+          }
+        }
+        // A second thread that begins when the first has done half, and computes.
+        for (int r = 0; r < world; ++r) {
+          const auto half = job[r].compute(ms);
+          job[r].lane("second");
+          const auto first = job[r].compute(5 * ms);
+          job[r].record.edges.push_back({half, first});
+        }
+        INFO(model << ", round " << round);
+        swept += run(job.graph(timed)).swept;
+        ++rounds;
+      }
+  // The others have two workers of which the one that ends first decides.
+  CHECK(swept > rounds * 2 / 3);
+}
+
+TEST_CASE("what time decides is left to the events") {
+  Program any(3);
+  any[0].blocking({.op = Op::kRecv, .service = ms, .peer = -1});
+  any[0].blocking({.op = Op::kRecv, .service = ms, .peer = -1});
+  any[1].compute(ms);
+  any[1].blocking({.op = Op::kSend, .service = ms, .peer = 0});
+  any[2].blocking({.op = Op::kSend, .service = ms, .peer = 0});
+  CHECK(!run(any.graph()).swept);
+
+  Program lanes(2);  // collectives of one group from two threads
+  for (int r = 0; r < 2; ++r) {
+    lanes[r].blocking({.service = ms});
+    lanes[r].lane("second");
+    lanes[r].blocking({.service = ms});
+  }
+  CHECK(!run(lanes.graph()).swept);
+}
