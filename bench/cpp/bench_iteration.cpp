@@ -125,7 +125,8 @@ std::optional<ExecutionGraph> graph_of(const Line& line) {
   GraphBuilder builder({.world_size = line.ranks(), .progress_model = "nccl", .timed = false});
   for (int rank = 0; rank < line.ranks(); ++rank) {
     auto record = record_of(parallel, rank / parallel.replicas, rank % parallel.replicas, line.jitter);
-    if (auto added = builder.add(record); !added) return fmt::print(stderr, "{}\n", added.error().message), std::nullopt;
+    if (auto added = builder.add(record); !added)
+      return fmt::print(stderr, "{}\n", added.error().message), std::nullopt;
   }
   auto graph = builder.finish();
   if (!graph) return fmt::print(stderr, "{}\n", graph.error().message), std::nullopt;
@@ -157,7 +158,8 @@ bool measure(const Line& line) {
   const double ms = static_cast<double>(report->iterations[0].time_ns) * 1e-6;
   fmt::print("{}: {:.6f} ms, {:.1f} M operations, {} MiB more than before\n", line.name(), ms, operations(line) * 1e-6,
              peak_mib() - before);
-  fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", line.name(), seconds, line.limit);
+  fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", line.name(), seconds,
+             line.limit);
   return line.jitter || line.kind == Kind::kOccupancy || std::abs(ms - kSimGridMs) < 1e-4;
 }
 
@@ -180,7 +182,8 @@ bool measure_sweep(const Line& line) {
   const double seconds = static_cast<double>(now_ns() - start) * 1e-9;
   const auto name = fmt::format("iteration of {} ranks, sweep", line.ranks());
   fmt::print("{}: {:.1f} M operations, {:.1f} M nodes, {:.1f} bytes of scratch a node\n", name, operations(line) * 1e-6,
-             static_cast<double>(nodes) * 1e-6, static_cast<double>(sweep->scratch_bytes()) / static_cast<double>(nodes));
+             static_cast<double>(nodes) * 1e-6,
+             static_cast<double>(sweep->scratch_bytes()) / static_cast<double>(nodes));
   fmt::print("{{\"name\": \"{}\", \"value\": {:.3f}, \"unit\": \"s\", \"limit\": {}}}\n", name, seconds, line.limit);
   fmt::print(
       "{{\"name\": \"{}\", \"value\": {:.1f}, \"unit\": \"M nodes/s\", \"limit\": 20, \"better\": \"higher\"}}\n", name,
@@ -194,9 +197,9 @@ bool measure_sweep(const Line& line) {
 int main(int argc, char** argv) {
   const Parallel thousand{16, 64, 32, 64}, sixteen_thousand{16, 1024, 32, 64}, all{16, 4096, 32, 64};
   const std::string only = argc > 1 ? argv[1] : "";
-  const Line lines[] = {{thousand, Kind::kClosedForm, false, 1},         {thousand, Kind::kFlowLevel, false, 1},
-                        {thousand, Kind::kFlowLevel, true, 1},           {sixteen_thousand, Kind::kFlowLevel, true, 30},
-                        {thousand, Kind::kOccupancy, true, 0.185},       {sixteen_thousand, Kind::kOccupancy, true, 1.2},
+  const Line lines[] = {{thousand, Kind::kClosedForm, false, 1},   {thousand, Kind::kFlowLevel, false, 1},
+                        {thousand, Kind::kFlowLevel, true, 1},     {sixteen_thousand, Kind::kFlowLevel, true, 30},
+                        {thousand, Kind::kOccupancy, true, 0.185}, {sixteen_thousand, Kind::kOccupancy, true, 1.2},
                         {all, Kind::kOccupancy, true, 5}};
   for (const auto& line : lines)
     if (line.name().find(only) != std::string::npos && !measure(line)) return 1;

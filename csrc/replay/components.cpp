@@ -49,10 +49,10 @@ void join_by_network(const NetworkOptions& options, Joined& joined, int world_si
   std::vector<bool> is_endpoint(static_cast<std::size_t>(spec.vertices));
   for (const auto vertex : spec.endpoint) is_endpoint[vertex] = true;
   // No way leads through another's endpoint, so that a link of an endpoint is its own.
-  const bool common_links =
-      options.kind == simulate::NetworkKind::kFlowLevel &&
-      std::any_of(spec.links.begin(), spec.links.end(),
-                  [&](const auto& link) { return !is_endpoint[link.from] && !is_endpoint[link.to]; });
+  const bool common_links = options.kind == simulate::NetworkKind::kFlowLevel &&
+                            std::any_of(spec.links.begin(), spec.links.end(), [&](const auto& link) {
+                              return !is_endpoint[link.from] && !is_endpoint[link.to];
+                            });
   std::unordered_map<int, int> at_vertex, on_host;
   for (int rank = 0; rank < world_size; ++rank) {
     const int endpoint = options.placement.empty() ? rank : options.placement[rank];

@@ -1,5 +1,7 @@
 #include "replay/engine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace prism::engine {
@@ -15,35 +17,70 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
       next_in_queue_(job.entries, kNone),
       lanes_(job.lanes),
       queues_(job.queues, Queue{.idle_workers = job.model.workers}),
-      mailboxes_(job.mailboxes) {
+      mailboxes_(job.mailboxes),
+      outside_(job.ranks.size()),
+      clock_starts_(clock_starts(job)) {
   for (const Collective& collective : job.collectives) still_missing_.push_back(collective.recorded);
 }
 
 Result<void> Engine::run(const std::vector<std::vector<int>>& parts) {
-  const auto starts = clock_starts(job_);
-  bool overdue = false;
   for (const auto& part : parts) {
-    for (const int rank : part) start_lanes(rank, starts[rank]);
-    PRISM_RETURN_IF_ERROR(go_on());
-    overdue = overdue || carrier_.overdue();
+    begin(part, {});
+    PRISM_RETURN_IF_ERROR(go_on(INT64_MAX));
+    overdue_ = overdue_ || carrier_.overdue();
     carrier_.start_over();
   }
+  return finished();
+}
+
+void Engine::begin(const std::vector<int>& ranks, const std::vector<int>& outside) {
+  for (const int rank : outside) {
+    outside_[rank] = true;
+    prepare_lanes(rank);
+  }
+  for (const int rank : ranks)
+    if (!outside_[rank]) start_lanes(rank, clock_starts_[rank]);
+}
+
+Result<void> Engine::finished() const {
   for (const Lane& lane : lanes_)
     if (lane.node != kNone)
-      return overdue ? Error{ErrorCode::kInvalidInput,
-                             "transfers take longer than the 106 days that the clock "
-                             "of a network shows"}
-                     : explain_deadlock();
+      return overdue_ || carrier_.overdue() ? Error{ErrorCode::kInvalidInput,
+                                                    "transfers take longer than the 106 days that the clock of a "
+                                                    "network shows"}
+                                            : explain_deadlock();
   return {};
 }
 
-Result<void> Engine::go_on() {
+Result<void> Engine::arrived(int rank, std::uint32_t comm, std::int64_t at_ns) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= outside_.size() || !outside_[rank])
+    return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is not one from outside", rank)};
+  const auto comms = job_.view(rank).comm_op.size();
+  if (comm >= comms)
+    return Error{ErrorCode::kInvalidInput, fmt::format("rank {}: communication {}; accepted: 0 to {}", rank, comm,
+                                                       static_cast<std::int64_t>(comms) - 1)};
+  const auto entry = job_.ranks[rank].entry_base + comm;
+  if (timelines[rank].start_ns[job_.transfer_node(entry)] != kUnset)
+    return Error{ErrorCode::kInvalidInput, fmt::format("rank {}: communication {} is issued twice", rank, comm)};
+  enqueue(entry, at_ns);
+  return {};
+}
+
+Result<void> Engine::advance(std::int64_t until_ns, std::vector<Released>& released) {
+  const auto result = go_on(until_ns);
+  released.insert(released.end(), released_.begin(), released_.end());
+  released_.clear();
+  return result;
+}
+
+Result<void> Engine::go_on(std::int64_t until_ns) {
   for (;;) {
     for (const auto& [entry, at_ns] : ended_) events_.push({at_ns, job_.entry_rank[entry], Kind::kTransferEnd, entry});
     ended_.clear();
-    PRISM_RETURN_IF_ERROR(carrier_.advance(events_.next(), ended_));
+    if (!released_.empty()) until_ns = std::min(until_ns, released_.back().at_ns + 1);
+    PRISM_RETURN_IF_ERROR(carrier_.advance(std::min(events_.next(), until_ns), ended_));
     if (!ended_.empty()) continue;
-    if (events_.empty()) return {};
+    if (events_.empty() || events_.next() >= until_ns) return {};
     const Event event = events_.pop();
     if (event.kind == Kind::kIssued)
       issued(event.rank, event.index, event.at);
@@ -53,12 +90,16 @@ Result<void> Engine::go_on() {
   }
 }
 
-// A lane starts where the record has its first node.
-void Engine::start_lanes(int rank, std::int64_t clock_start) {
-  const ClassPlan& plan = job_.plan(rank);
-  std::size_t nodes = plan.next_on_lane.size();
+void Engine::prepare_lanes(int rank) {
+  const std::size_t nodes = job_.plan(rank).next_on_lane.size();
   timelines[rank].start_ns.assign(nodes, kUnset);
   timelines[rank].duration_ns.assign(nodes, 0);
+}
+
+// A lane starts where the record has its first node.
+void Engine::start_lanes(int rank, std::int64_t clock_start) {
+  prepare_lanes(rank);
+  const ClassPlan& plan = job_.plan(rank);
   for (std::uint32_t l = 0; l < plan.lane_first.size(); ++l) {
     std::uint32_t node = plan.lane_first[l];
     Lane& lane = lanes_[job_.ranks[rank].lane_base + l];

@@ -27,6 +27,22 @@ class Engine {
   // kDeadlock if some lane cannot get to its end; the message says which, and who is missing.
   Result<void> run(const std::vector<std::vector<int>>& parts);
 
+  // Step by step, with ranks whose communications somebody outside issues (emulation.md, section 5). Time goes on only
+  // by advance(); what arrives is not before the time to which it has gone.
+  struct Released {
+    std::int32_t rank;
+    std::uint32_t comm;  // of the rank's class
+    std::int64_t at_ns;
+  };
+  void begin(const std::vector<int>& ranks, const std::vector<int>& outside);
+  // Errors: kInvalidInput, where the rank is not one from outside, or has no such communication, or issues it twice.
+  Result<void> arrived(int rank, std::uint32_t comm, std::int64_t at_ns);
+  // Until just before `until_ns`, or the end of the first moment at which something ends for ranks from outside, which
+  // is appended: they may issue more in the next.
+  Result<void> advance(std::int64_t until_ns, std::vector<Released>& released);
+  // kDeadlock where a lane has not got to its end.
+  Result<void> finished() const;
+
   Execution take_execution() && { return {std::move(timelines), std::move(transfer_start_ns)}; }
 
  private:
@@ -55,8 +71,9 @@ class Engine {
     int idle_workers = 0;
   };
 
+  void prepare_lanes(int rank);
   void start_lanes(int rank, std::int64_t clock_start);
-  Result<void> go_on();
+  Result<void> go_on(std::int64_t until_ns);
   void advance(int rank, std::uint32_t lane);
   void end_node(int rank, std::uint32_t lane, std::uint32_t node, std::int64_t at_ns);
   void source_ended(int rank, std::uint32_t node);  // tells the lanes that are blocked on it
@@ -90,6 +107,10 @@ class Engine {
   std::vector<Lane> lanes_;
   std::vector<Queue> queues_;
   std::vector<Mailbox> mailboxes_;
+  std::vector<bool> outside_;  // [world size]
+  std::vector<Released> released_;
+  std::vector<std::int64_t> clock_starts_;
+  bool overdue_ = false;
   std::vector<std::uint32_t> resumed_;  // lanes of the current rank to advance
   simulate::RadixHeap<Event> events_;
 };

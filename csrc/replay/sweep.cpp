@@ -30,7 +30,8 @@ bool Sweep::run(const Durations& durations, const ServiceTimes& service, const s
       const auto index = job_.ranks[rank].lane_base + l;
       const auto node = plan.lane_first[l];
       lanes_[index].step = programs_[job_.ranks[rank].cls].lane_first[l];
-      if (node != kNone && plan.in[node].empty()) lanes_[index].free_ns = job_.timing(rank).start_ns[node] - starts[rank];
+      if (node != kNone && plan.in[node].empty())
+        lanes_[index].free_ns = job_.timing(rank).start_ns[node] - starts[rank];
       ready_.push_back(index);
     }
   }

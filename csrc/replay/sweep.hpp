@@ -33,7 +33,7 @@ class Sweep {
     Kind kind = Kind::kEnd;
     bool hands_over = false;  // other lanes may wait for it
   };
-  struct Program {  // of a class
+  struct Program {                          // of a class
     std::vector<Step> steps;                // lane after lane, each with a kEnd
     std::vector<std::uint32_t> lane_first;  // [lanes] step
     std::vector<std::uint32_t> sources;     // nodes that must have ended
@@ -47,7 +47,7 @@ class Sweep {
   };
   struct Queue {  // of a group's collectives on one rank
     std::uint32_t head = kNone, tail = kNone;
-    std::int64_t idle_from[2];          // by worker; kUnset while it is at work and the end is not known
+    std::int64_t idle_from[2];  // by worker; kUnset while it is at work and the end is not known
     std::uint32_t at_work[2] = {kNone, kNone};
   };
   static constexpr std::int64_t kUnset = INT64_MIN;
@@ -68,9 +68,9 @@ class Sweep {
 
   const Job& job_;
   std::vector<Program> programs_;
-  std::vector<std::size_t> node_base_;     // [world size]
-  std::vector<std::uint32_t> node_of_;     // [entries] transfer, of the whole job
-  std::vector<std::uint32_t> partner_;     // [entries] of messages
+  std::vector<std::size_t> node_base_;  // [world size]
+  std::vector<std::uint32_t> node_of_;  // [entries] transfer, of the whole job
+  std::vector<std::uint32_t> partner_;  // [entries] of messages
   std::vector<std::int32_t> lane_rank_;
   // Of a run:
   const ServiceTimes* service_ = nullptr;

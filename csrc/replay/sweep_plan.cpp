@@ -43,9 +43,9 @@ bool Sweep::make_programs() {
           const auto op = static_cast<Op>(view.comm_op[comm]);
           if (program.issue_of[comm] != kNone || (op == Op::kRecv && view.comm_peer[comm] < 0)) return false;
           program.issue_of[comm] = node;
-          const auto key = is_point_to_point(op) ? std::pair<std::int64_t, std::int64_t>(op == Op::kSend ? -1 : -2,
-                                                                                        view.comm_peer[comm])
-                                                 : std::pair<std::int64_t, std::int64_t>(view.comm_group[comm], 0);
+          const auto key = is_point_to_point(op)
+                               ? std::pair<std::int64_t, std::int64_t>(op == Op::kSend ? -1 : -2, view.comm_peer[comm])
+                               : std::pair<std::int64_t, std::int64_t>(view.comm_group[comm], 0);
           if (lane_of.try_emplace(key, lane).first->second != lane) return false;
           program.posts.push_back(comm);
           ++step.posts;

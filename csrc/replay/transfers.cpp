@@ -100,7 +100,10 @@ void Engine::transfer_ended(std::uint32_t entry, std::int64_t at_ns) {
   timeline.duration_ns[node] = at_ns - timeline.start_ns[node];
   // With another algorithm than the rule's own tree a part may end although the rule still waits for somebody.
   if (transfer_start_ns[entry] == kUnset) transfer_start_ns[entry] = taken_up_ns_[entry];
-  source_ended(rank, node);
+  if (outside_[rank])
+    released_.push_back({rank, job_.comm_of(entry), at_ns});
+  else
+    source_ended(rank, node);
   if (is_point_to_point(job_.op(entry))) return;
   Queue& queue = queue_of(entry);
   if (queue.head == kNone) {

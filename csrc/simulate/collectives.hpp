@@ -60,10 +60,10 @@ class Collectives final : private Holder {
 
  private:
   struct Member {
-    int step = -1;         // not come yet
-    int outstanding = 0;   // messages that this step waits for
-    int posted = 0;        // its own that have not arrived
-    bool ended = false;    // and that has been told
+    int step = -1;        // not come yet
+    int outstanding = 0;  // messages that this step waits for
+    int posted = 0;       // its own that have not arrived
+    bool ended = false;   // and that has been told
   };
   struct Held {
     std::int32_t from, to, step;
@@ -71,8 +71,8 @@ class Collectives final : private Holder {
   };
   // While nothing disturbs a run.
   struct Alone {
-    std::vector<Network::Way> ways;  // by member, to the next
-    Undisturbed begun, now;          // as it was in the beginning, and with all that is known
+    std::vector<Network::Way> ways;                    // by member, to the next
+    Undisturbed begun, now;                            // as it was in the beginning, and with all that is known
     std::vector<std::pair<int, Picoseconds>> arrived;  // senders of the messages that were under way in the beginning
   };
   struct Ending {
@@ -87,9 +87,9 @@ class Collectives final : private Holder {
     std::unordered_map<std::uint64_t, int> early;  // (member, step) -> messages that came before the member got there
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
-    std::vector<Held> held;  // kBothEnds
-    int missing = 0;         // members that have not come
-    int until_try = 0;       // steps to begin until it is tried again whether nothing disturbs it
+    std::vector<Held> held;     // kBothEnds
+    int missing = 0;            // members that have not come
+    int until_try = 0;          // steps to begin until it is tried again whether nothing disturbs it
     std::uint32_t version = 0;  // endings of an older one will not be
     std::unique_ptr<Alone> alone;
   };

@@ -78,8 +78,8 @@ class StagedNetwork : public Network {
 
   const Topology& topology_;
   const bool busy_endpoints_;
-  std::vector<Use> uses_;      // by link, then each endpoint's for what it sends and for what it receives
-  Holder* holder_ = nullptr;   // of all holds
+  std::vector<Use> uses_;     // by link, then each endpoint's for what it sends and for what it receives
+  Holder* holder_ = nullptr;  // of all holds
   std::size_t holds_ = 0;
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;

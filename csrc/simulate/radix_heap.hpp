@@ -61,8 +61,8 @@ class RadixHeap {
   }
 
   std::array<Bucket, 64> buckets_;
-  std::uint64_t used_ = 0;   // bit i: bucket i is not empty
-  std::vector<Entry> now_;   // heap of those at `last_`
+  std::uint64_t used_ = 0;  // bit i: bucket i is not empty
+  std::vector<Entry> now_;  // heap of those at `last_`
   std::int64_t last_ = 0;
 };
 

@@ -264,7 +264,8 @@ const TopologySpec& Topology::spec() const { return impl_->spec; }
 Result<std::span<const LinkId>> Topology::route(int from, int to) const {
   if (from < 0 || from >= endpoints() || to < 0 || to >= endpoints())
     return wrong(fmt::format("a message from endpoint {} to {}; accepted: 0 to {}", from, to, endpoints() - 1));
-  auto& recent = impl_->recent[static_cast<std::size_t>(from) * Impl::kRecent + static_cast<std::size_t>(to) % Impl::kRecent];
+  auto& recent =
+      impl_->recent[static_cast<std::size_t>(from) * Impl::kRecent + static_cast<std::size_t>(to) % Impl::kRecent];
   if (recent.to == to) return recent.route;
   const auto key = static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint32_t>(to);
   auto known = impl_->routes.find(key);

@@ -12,11 +12,11 @@ namespace prism::simulate {
 class Undisturbed {
  public:
   struct Member {
-    int step = 0;               // steps() once it is done
-    int outstanding = 0;        // messages that this step waits for: its own, its neighbour's
-    std::int64_t early = 0;     // of its neighbour for later steps, that have arrived
-    Picoseconds ready = 0;      // the latest arrival of this step
-    Picoseconds to_next = 0;    // how long its message takes
+    int step = 0;             // steps() once it is done
+    int outstanding = 0;      // messages that this step waits for: its own, its neighbour's
+    std::int64_t early = 0;   // of its neighbour for later steps, that have arrived
+    Picoseconds ready = 0;    // the latest arrival of this step
+    Picoseconds to_next = 0;  // how long its message takes
   };
   Undisturbed(std::vector<Member> members, int steps) : members_(std::move(members)), steps_(steps) {
     for (auto& member : members_) inbox_.emplace_back(static_cast<std::size_t>(member.early), Picoseconds{0});

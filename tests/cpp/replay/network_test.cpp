@@ -317,3 +317,27 @@ TEST_CASE("networks that cannot carry a job are refused with the rank and the op
   for (int r = 0; r < 2; ++r) old[r].compute(10'000'000'000 * ms), old[r].blocking({});
   CHECK(refused(small, old.graph()).find("later than the 104 days") != std::string::npos);
 }
+
+TEST_CASE("parts of a job that share nothing give what all at once give") {
+  // 300 rings of four with a message to the next but one in each; a list of flows is made of all ranks at once.
+  const int ranks = 1'200;
+  Program job(ranks, "nccl");
+  for (int r = 0; r < ranks; ++r) {
+    const int first = r - r % 4;
+    job[r].record.groups.push_back({"ring " + std::to_string(first), {first, first + 1, first + 2, first + 3}});
+    job[r].compute(ms + (r * 7919) % ms);
+    const auto sum = job[r].issue({.op = Op::kAllReduce, .group = 1, .bytes = 4 * MB});
+    job[r].compute((r * 104'729) % ms);
+    const auto message = job[r].issue({.op = r % 4 < 2 ? Op::kSend : Op::kRecv, .peer = r ^ 2, .bytes = MB});
+    job[r].wait({sum, message});
+  }
+  const auto graph = job.graph(false);
+  const auto topology = Topology::one_switch(ranks, 1e9, 2 * us);
+  for (const auto kind :
+       {simulate::NetworkKind::kClosedForm, simulate::NetworkKind::kFlowLevel, simulate::NetworkKind::kOccupancy}) {
+    const auto parts = on(topology, graph, {.kind = kind}), whole = on(topology, graph, {.kind = kind, .flows = true});
+    CHECK(same_times(parts, whole));
+    CHECK(parts.network->link_bytes == whole.network->link_bytes);
+    CHECK(parts.network->link_busy_ps == whole.network->link_busy_ps);
+  }
+}

@@ -61,10 +61,13 @@ TEST_CASE("random jobs: collectives that overlap, rooted ones, messages, two lan
             auto& works = open[static_cast<std::size_t>(r)];
             job[r].compute(1 + up_to(3 * ms));
             if (messages) {
-              works.push_back(job[r].issue({.op = Op::kSend, .service = up_to(ms), .peer = (r + shift) % world}, up_to(1000)));
-              works.push_back(job[r].issue({.op = Op::kRecv, .service = up_to(ms), .peer = (r + world - shift) % world}));
+              works.push_back(
+                  job[r].issue({.op = Op::kSend, .service = up_to(ms), .peer = (r + shift) % world}, up_to(1000)));
+              works.push_back(
+                  job[r].issue({.op = Op::kRecv, .service = up_to(ms), .peer = (r + world - shift) % world}));
             } else {
-              works.push_back(job[r].issue({.op = op, .service = up_to(5 * ms), .peer = is_rooted(op) ? root : -1}, up_to(1000)));
+              works.push_back(
+                  job[r].issue({.op = op, .service = up_to(5 * ms), .peer = is_rooted(op) ? root : -1}, up_to(1000)));
             }
             if (!waits) continue;
             job[r].wait(works);
