@@ -183,6 +183,13 @@ PYBIND11_MODULE(_graph, m) {
       py::arg("alike") = std::vector<std::tuple<int, int, std::vector<std::uint32_t>, std::vector<std::int32_t>>>(),
       "Joins the fragments of one run into one graph. `alike` adds ranks that were not recorded: (rank, one that it is "
       "like, its groups as indices into `groups`, its peers), slot by slot.");
+  m.def(
+      "with_spans_of",
+      [](const ExecutionGraph& base, const std::vector<std::string>& fragments, std::string metadata_json) {
+        return value_or_throw(without_gil([&] { return with_spans_of(base, fragments, std::move(metadata_json)); }));
+      },
+      py::arg("base"), py::arg("fragments"), py::arg("metadata_json"),
+      "`base` with the compute spans of fragments whose ranks ran alone; see graph/builder.hpp.");
   m.def("first_difference", &difference, py::arg("a"), py::arg("b"), py::arg("timing") = false,
         "None, or {rank, node, field, a, b} of the first structural difference.");
 }

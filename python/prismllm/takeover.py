@@ -81,11 +81,11 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def start_rank(program: list[str] | None = None, rules: list | None = None) -> None:
+def start_rank(program: list[str] | None = None, rules: list | None = None, timing: bool = False) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 
     `program` is the program and its arguments as the user wrote them; by default the process's command line. With
-    `rules`, however few, the rank runs alone."""
+    `rules`, however few, the rank runs alone; with `timing` so that its own spans are what they are on the machine."""
     global _started, _owner, _rank, answering
     if _started:
         return
@@ -106,7 +106,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None) -> N
         if rules is not None:
             from prismllm.inputs.answering import Answering
 
-            answering = Answering(rules, rank, world_size)
+            answering = Answering(rules, rank, world_size, quick=timing)
             answering.start()
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
@@ -118,6 +118,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None) -> N
             timed=route == "real",
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
+            wall_clock=timing,
         )
         optimizers.watch()
 

@@ -222,6 +222,12 @@ class CaptureRoute : public Route {
     if (call.device && session_uses_device()) synchronize_device(*call.device);
     if (is_solo()) {
       const auto sequence = is_point_to_point(call.op) ? 0 : sequence_++;
+      const bool from_anybody = call.op == Op::kRecv && call.peer < 0;
+      if (!from_anybody && answer_quickly(call.op, group_->rank, blocks.inputs, blocks.outputs)) {
+        auto work = new_work(call, blocks, comm, sequence, -1);
+        work->answered();
+        return handed_out(work);
+      }
       const int source = answer_alone(call, blocks, operation);
       return hand_over(call, blocks, operation, comm, sequence, source);
     }
@@ -234,14 +240,26 @@ class CaptureRoute : public Route {
   // `source`: who has sent, where the coordinator will not know.
   WorkPtr hand_over(const Call& call, const Blocks& blocks, Operation& operation, CommId comm, std::uint64_t sequence,
                     int source) {
-    const auto timeout = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
-    if (is_short(timeout)) operation.timeout = timeout;
-    auto work = c10::make_intrusive<CaptureWork>(group_, call, sequence, comm, blocks.outputs, timeout, source);
+    if (const auto timeout = timeout_of(call); is_short(timeout)) operation.timeout = timeout;
+    auto work = new_work(call, blocks, comm, sequence, source);
     auto issued = client().issue(operation, [work](const Outcome& outcome) { work->complete(outcome); });
     if (!issued) fail(issued.error(), call.op);
     work->set_id(*issued);
+    return handed_out(work);
+  }
+
+  WorkPtr handed_out(const c10::intrusive_ptr<CaptureWork>& work) {
     if (coalescing_now_) batch_works_.push_back(work);
     return work;
+  }
+
+  std::chrono::milliseconds timeout_of(const Call& call) const {
+    return call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
+  }
+
+  c10::intrusive_ptr<CaptureWork> new_work(const Call& call, const Blocks& blocks, CommId comm, std::uint64_t sequence,
+                                           int source) {
+    return c10::make_intrusive<CaptureWork>(group_, call, sequence, comm, blocks.outputs, timeout_of(call), source);
   }
 
   static std::uint64_t bytes_of(const at::Tensor& tensor) {

@@ -167,6 +167,14 @@ void CaptureWork::complete(const Outcome& outcome) {
   });
 }
 
+void CaptureWork::answered() {
+  blocks_.clear();
+  answered_ = true;
+}
+
+// Whether it was for this caller to complete it.
+bool CaptureWork::take_answer() { return answered_.exchange(false); }
+
 void CaptureWork::rethrow_if_failed() const {
   if (auto failure = exception()) std::rethrow_exception(failure);
 }
@@ -174,6 +182,7 @@ void CaptureWork::rethrow_if_failed() const {
 bool CaptureWork::wait(std::chrono::milliseconds timeout) {
   WaitScope scope;
   scope.add(comm_);
+  if (take_answer()) complete({});
   if (!done_) {
     // The operation's own timeout, where the coordinator counts it, comes first.
     const auto patience = timeout == kNoTimeout ? timeout_ + std::chrono::seconds(1) : timeout;
@@ -184,7 +193,10 @@ bool CaptureWork::wait(std::chrono::milliseconds timeout) {
   return true;
 }
 
-bool CaptureWork::isCompleted() { return done_ || client_or_throw().poll(id_) || done_; }
+bool CaptureWork::isCompleted() {
+  if (take_answer()) complete({});
+  return done_ || client_or_throw().poll(id_) || done_;
+}
 
 bool CaptureWork::isSuccess() const { return done_ && !exception(); }
 
@@ -202,6 +214,12 @@ void CaptureWork::blockCurrentStream() { wait(kNoTimeout); }
 
 c10::intrusive_ptr<Future> CaptureWork::getFuture() {
   future_taken(comm_, future_.get());
+  if (take_answer()) {  // what hangs on it runs where it runs with peers
+    const auto self = c10::intrusive_ptr<CaptureWork>::reclaim_copy(this);
+    auto issued = client_or_throw().complete_at_once([self](const Outcome& outcome) { self->complete(outcome); });
+    if (!issued) throw_distributed(operation_error(issued.error(), *group_, op_, sequence_));
+    id_ = *issued;
+  }
   const std::lock_guard lock(mutex_);
   if (!handed_out_ && !done_) {
     handed_out_ = true;

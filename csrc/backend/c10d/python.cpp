@@ -61,7 +61,7 @@ py::object wait_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& f
 }
 
 void start_recorder(int rank, int world_size, const std::string& path, bool timed, const std::string& progress_model,
-                    const std::string& metadata) {
+                    const std::string& metadata, bool wall_clock) {
   Recorder::Options options;
   options.rank = rank;
   options.world_size = world_size;
@@ -69,7 +69,8 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.timed = timed;
   options.progress_model = progress_model;
   options.metadata_json = metadata;
-  if (auto* client = session_client()) options.clock = [client] { return now_ns() - client->off_slot_ns(); };
+  if (auto* client = session_client(); client && !wall_clock)
+    options.clock = [client] { return now_ns() - client->off_slot_ns(); };
   value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
 }
 
@@ -95,13 +96,14 @@ at::Tensor reduce_tensors(const std::vector<at::Tensor>& inputs, const std::stri
 
 // `communication(group, members, group_rank, op, reduce_op, root, peer, tag, number, inputs, outputs)` -> (tensors,
 // source); `store_key(key)` -> bytes or None; `absent_key(key)` raises.
-void answer_with(py::function communication, py::function store_key, py::function absent_key) {
+void answer_with(py::function communication, py::function store_key, py::function absent_key, bool quick) {
   // For the life of the process: they may be called until the very end.
   struct Functions {
     py::function communication, store_key, absent_key;
   };
   auto* functions = new Functions{std::move(communication), std::move(store_key), std::move(absent_key)};
   Answerer answerer;
+  answerer.quick = quick;
   answerer.communication = [functions](const Question& q) {
     const py::gil_scoped_acquire gil;
     const auto answer =
@@ -248,7 +250,7 @@ PYBIND11_MODULE(_c10d, module) {
     forget_cpu_allocations();
   });
   module.def("answer_with", &answer_with, py::arg("communication"), py::arg("store_key"), py::arg("absent_key"),
-             "This rank runs alone; see csrc/backend/c10d/solo.hpp.");
+             py::arg("quick") = false, "This rank runs alone; see csrc/backend/c10d/solo.hpp.");
   py::class_<PrismStore, c10d::Store, c10::intrusive_ptr<PrismStore>>(module, "PrismStore",
                                                                       "The coordinator's store, under capture.")
       .def(py::init([] { return c10::make_intrusive<PrismStore>(); }));
@@ -306,7 +308,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
-             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"));
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("wall_clock"),
+             "wall_clock: also the time without a slot counts.");
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
   module.def(

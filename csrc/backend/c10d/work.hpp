@@ -25,6 +25,8 @@ class CaptureWork : public c10d::Work {
               std::vector<at::Tensor> blocks, std::chrono::milliseconds timeout, int source);
   void set_id(WorkId id) { id_ = id; }
   void complete(const Outcome& outcome);
+  // Its outputs are what they shall be: complete as soon as anybody asks, without the client.
+  void answered();
 
   bool wait(std::chrono::milliseconds timeout) override;
   bool isCompleted() override;
@@ -43,6 +45,7 @@ class CaptureWork : public c10d::Work {
 
  private:
   void rethrow_if_failed() const;
+  bool take_answer();
 
   const std::shared_ptr<const GroupInfo> group_;
   const Op op_;
@@ -54,6 +57,7 @@ class CaptureWork : public c10d::Work {
   WorkId id_ = 0;
   int source_;
   std::atomic<bool> done_{false};
+  std::atomic<bool> answered_{false};  // and nobody has asked
   bool handed_out_ = false;  // the future; under mutex_
 };
 

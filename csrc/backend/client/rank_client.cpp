@@ -38,6 +38,7 @@ void RankClient::leave_group(GroupHandle group) { impl_->leave_group(group); }
 Result<WorkId> RankClient::issue(const Operation& operation, Completion done) {
   return impl_->issue(operation, std::move(done));
 }
+Result<WorkId> RankClient::complete_at_once(Completion done) { return impl_->complete_at_once(std::move(done)); }
 Result<void> RankClient::wait(std::span<const WorkId> works, Deadline deadline) { return impl_->wait(works, deadline); }
 bool RankClient::poll(WorkId work) { return impl_->poll(work); }
 void RankClient::lend_slot() { impl_->lend_slot(); }

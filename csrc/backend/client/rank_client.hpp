@@ -52,6 +52,8 @@ class RankClient {
   // on a completion thread, also when the run is aborted.
   using Completion = std::function<void(const Outcome&)>;
   Result<WorkId> issue(const Operation& operation, Completion done);
+  // An operation that is complete already, for whoever must learn it on a completion thread.
+  Result<WorkId> complete_at_once(Completion done);
   // Blocks until all are complete and their callbacks have returned; the slot is given back meanwhile. An operation's
   // own error is not wait()'s: it returns kTimeout at the deadline and the run's first error when the run is aborted.
   Result<void> wait(std::span<const WorkId> works, Deadline deadline);

@@ -32,6 +32,7 @@ struct RankClient::Impl {
   Result<GroupHandle> join_group(const std::string& key, std::span<const std::int32_t> members);
   void leave_group(GroupHandle group);
   Result<WorkId> issue(const Operation& operation, Completion done);
+  Result<WorkId> complete_at_once(Completion done);
   Result<void> wait(std::span<const WorkId> works, Deadline deadline);
   bool poll(WorkId work);
   // slot.cpp

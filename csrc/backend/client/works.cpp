@@ -43,6 +43,19 @@ Result<WorkId> RankClient::Impl::issue(const Operation& operation, Completion do
   return id;
 }
 
+Result<WorkId> RankClient::Impl::complete_at_once(Completion done) {
+  Lock lock(mutex_);
+  PRISM_RETURN_IF_ERROR(enter(lock));
+  const WorkId id = ++last_work_;
+  Work& work = works_[id];
+  work.done = std::move(done);
+  work.nested = in_callback();
+  wire::Completion completion;
+  completion.work = id;
+  deliver(lock, std::move(completion));
+  return id;
+}
+
 void RankClient::Impl::deliver(Lock& lock, wire::Completion completion) {
   const auto found = works_.find(completion.work);
   if (found == works_.end() || found->second.delivered) return;

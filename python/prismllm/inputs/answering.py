@@ -27,8 +27,9 @@ DEFAULT, OBJECTS = -1, -2  # in the place of a rule's number
 class Answering:
     """Of one rank."""
 
-    def __init__(self, rules: Rules, rank: int, world_size: int):
-        self.rules = rules
+    def __init__(self, rules: Rules, rank: int, world_size: int, quick: bool = False):
+        """`quick`: what holds real numbers is answered without a word, where no rule is for it."""
+        self.rules, self.quick = rules, quick and not rules.of_real_numbers
         self.rank, self.world_size = rank, world_size
         self.iteration = 0
         self._here = threading.local()  # autograd communicates from threads of its own
@@ -54,7 +55,7 @@ class Answering:
         c10d._store_based_barrier = lambda *_, **__: None  # all others would have come
         for number, setup in enumerate(self.rules.setups):
             setup.begin(functools.partial(self.used.update, [f"setup {number}"]))
-        _c10d.answer_with(self.communication, self.store_key, self.absent_key)
+        _c10d.answer_with(self.communication, self.store_key, self.absent_key, self.quick)
 
     def _count_step(self, *_) -> None:
         if not self.at_work:

@@ -67,6 +67,13 @@ def fit(conditions: dict[str, Any], communication: Communication) -> bool:
     return all(_FITS[key](communication, wanted) for key, wanted in conditions.items())
 
 
+def may_be_real(conditions: dict[str, Any]) -> bool:
+    """Whether they may hold for a tensor of real or complex numbers."""
+    names = (str(one).removeprefix("torch.") for one in _several(conditions.get("dtype", "float32")))
+    dtypes = (getattr(torch, name) for name in names)
+    return any(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
+
+
 def for_rank(conditions: dict[str, Any], rank: int) -> bool:
     return "rank" not in conditions or _number(rank, conditions["rank"])
 

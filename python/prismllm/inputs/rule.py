@@ -219,6 +219,11 @@ class Rules(list[Rule]):
     setups: list[Setup] = []  # noqa: RUF012 (replaced, never changed)
     keys: list[KeyRule] = []  # noqa: RUF012
 
+    @property
+    def of_real_numbers(self) -> bool:
+        """Whether some rule may be for tensors of real or complex numbers."""
+        return any(conditions.may_be_real(rule.conditions) for rule in self)
+
     def rules_of_rank(self, rank: int) -> tuple[bool, ...]:
         """Which of the rules that are for some ranks are for this one."""
         return tuple(conditions.for_rank(rule.conditions, rank) for rule in self if "rank" in rule.conditions)

@@ -33,6 +33,11 @@ class LaunchOptions:
     data_for_ranks: list[int] | None = None  # only what these receive
     inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
     classes: bool = True  # with inputs: of ranks that are alike one runs, and a sample
+    # With inputs: these ranks run to be timed, slice after slice; more of a class where its members differ.
+    slices: list[list[int]] | None = None
+    members_of_class: list[list[int]] | None = None  # of those of whom only some are in `slices`
+    timed_trace: str = ""
+    warm_up: int | None = None
     verify: int | None = None  # how large the sample of a class is
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ

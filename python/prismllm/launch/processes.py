@@ -8,7 +8,7 @@ import os
 import signal
 import time
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER = 1, 29, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -28,6 +28,11 @@ def die_with_parent(parent: int, sig: int = signal.SIGKILL) -> None:
 def become_subreaper() -> None:
     """Orphans below the caller become its children instead of init's, so that they can be found."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def fine_timers() -> None:
+    """This thread, and those that it starts, wake from sleep when they asked to, not up to 50 us later."""
+    _prctl(_PR_SET_TIMERSLACK, 1)
 
 
 def descendants(root: int) -> list[int]:

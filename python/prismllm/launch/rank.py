@@ -14,7 +14,7 @@ import time
 import traceback
 
 from prismllm.launch.options import LaunchOptions, RunFolder, partial
-from prismllm.launch.processes import die_with_parent, private_bytes
+from prismllm.launch.processes import die_with_parent, fine_timers, private_bytes
 from prismllm.launch.warm import reseed
 
 
@@ -63,7 +63,9 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
 
     ended: dict = {}
     try:
-        takeover.start_rank(options.program.words, options.rules)
+        if options.slices is not None:
+            fine_timers()
+        takeover.start_rank(options.program.words, options.rules, timing=options.slices is not None)
     except Exception:
         code, error = 1, traceback.format_exc()
         ended["internal"] = True

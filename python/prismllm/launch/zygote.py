@@ -261,8 +261,9 @@ def main() -> None:
         return
     if options.inputs:
         from prismllm.solo.running import Solo
+        from prismllm.timing.running import Slices
 
-        zygote.solo = Solo(options, options.rules)
+        zygote.solo = Solo(options, options.rules) if options.slices is None else Slices(options)
     take_back = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()

@@ -1,0 +1,6 @@
+"""Timing a trace slice by slice: which ranks are real at the same time, and what their own spans take."""
+
+from prismllm.timing.plan import plan
+from prismllm.timing.repetitions import repetitions, warm_up
+
+__all__ = ["plan", "repetitions", "warm_up"]
