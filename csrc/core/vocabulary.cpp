@@ -38,6 +38,23 @@ std::optional<Op> op_from_name(std::string_view text) { return value_of<Op>(kOpN
 std::optional<DType> dtype_from_name(std::string_view text) { return value_of<DType>(kDTypeNames, text); }
 std::optional<ReduceOp> reduce_op_from_name(std::string_view text) { return value_of<ReduceOp>(kReduceOpNames, text); }
 
+bool is_whole(DType dtype) {
+  switch (dtype) {
+    case DType::kInt64:
+    case DType::kInt32:
+    case DType::kInt16:
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kUInt16:
+    case DType::kUInt32:
+    case DType::kUInt64:
+    case DType::kBool:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::size_t element_size(DType dtype) {
   const auto index = static_cast<std::size_t>(dtype);
   return index < kDTypeSizes.size() ? kDTypeSizes[index] : 0;

@@ -79,6 +79,9 @@ std::optional<ReduceOp> reduce_op_from_name(std::string_view text);
 // Bytes of one element; 0 for DType::kNone.
 std::size_t element_size(DType dtype);
 
+// Integers and bool: what programs branch on, sizes and token numbers among them.
+bool is_whole(DType dtype);
+
 inline bool is_point_to_point(Op op) { return op == Op::kSend || op == Op::kRecv; }
 // Operations whose result needs arithmetic; all others only move bytes.
 inline bool is_reduction(Op op) {

@@ -138,7 +138,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::optional<std::vector<std::int32_t>> data_for_ranks,
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
-                                              bool swap_always, int more_ranks_fd) {
+                                              bool swap_always, int more_ranks_fd, bool data_of_whole_numbers) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -159,6 +159,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.host_timeout = seconds(host_timeout_s);
   options.data_directory = std::move(data_directory);
   options.data_for_ranks = std::move(data_for_ranks);
+  options.data_of_whole_numbers = data_of_whole_numbers;
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -281,7 +282,7 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
-           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1)
+           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

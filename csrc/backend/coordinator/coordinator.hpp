@@ -38,6 +38,7 @@ class Coordinator {
     bool must_spill = false;                // a folder that does not serve is an error at once
     std::string data_directory;  // empty folder to record communications' tensors into; "": they are not kept
     std::optional<std::vector<std::int32_t>> data_for_ranks;  // only what these receive; ascending
+    bool data_of_whole_numbers = false;                       // only tensors of integers and bool
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =

@@ -27,9 +27,9 @@ RecordedComm comm_of(const Exchange& exchange) {
 
 }  // namespace
 
-DataRecorder::DataRecorder(boost::asio::io_context& loop, DataWriter::Options options, std::uint64_t backlog_limit,
-                           std::function<void(const Result<void>&)> written)
-    : loop_(loop), writer_(std::move(options)), backlog_limit_(backlog_limit), written_(std::move(written)) {}
+DataRecorder::DataRecorder(boost::asio::io_context& loop, DataWriter::Options options, bool whole_numbers,
+                           std::uint64_t backlog_limit, std::function<void(const Result<void>&)> written)
+    : loop_(loop), writer_(std::move(options)), whole_numbers_(whole_numbers), backlog_limit_(backlog_limit), written_(std::move(written)) {}
 
 DataRecorder::~DataRecorder() {
   cancel();
@@ -41,6 +41,7 @@ void DataRecorder::join() { thread_.join(); }
 void DataRecorder::record(const Exchange& exchange, std::vector<RecordedBlock> blocks,
                           std::vector<std::shared_ptr<void>> holds) {
   if (blocks.empty() || exchange.arrivals[0].operation.number >= kNotInTrace) return;
+  if (whole_numbers_ && !is_whole(exchange.operation().dtype)) return;
   Job job{comm_of(exchange), std::move(blocks), {}, std::move(holds), 0};
   for (const RecordedBlock& block : job.blocks) job.bytes += block.bytes.size();
   if (job.bytes <= kCopiedBytes) {

@@ -20,10 +20,11 @@ namespace prism {
 
 class DataRecorder {
  public:
+  // `whole_numbers`: other tensors are passed over.
   // `written` is called on the loop, after what was written has been let go: with the first error, or none.
   // `backlog_limit`: bytes that may wait before behind() says so.
-  DataRecorder(boost::asio::io_context& loop, DataWriter::Options options, std::uint64_t backlog_limit,
-               std::function<void(const Result<void>&)> written);
+  DataRecorder(boost::asio::io_context& loop, DataWriter::Options options, bool whole_numbers,
+               std::uint64_t backlog_limit, std::function<void(const Result<void>&)> written);
   ~DataRecorder();
 
   // `blocks` lie in memory that does not change as long as `holds` are kept; released on the loop.
@@ -51,6 +52,7 @@ class DataRecorder {
 
   boost::asio::io_context& loop_;
   DataWriter writer_;
+  const bool whole_numbers_;
   const std::uint64_t backlog_limit_;
   const std::function<void(const Result<void>&)> written_;
   std::vector<Job> waiting_;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -21,8 +20,13 @@ from prismllm.units import counted, duration
 _SHOWN = 16  # rows of ranks, and of slices
 _RECORDED = """from prismllm import inputs
 
-inputs.rule("recorded", optional=True).peers(inputs.recorded({folder!r}))
+inputs.rule("recorded", optional=True{condition}).peers(inputs.recorded({folder!r}))
 """
+_WHOLE = ', dtype=("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")'
+
+
+class _Differs(CommandError):
+    """The ranks have not done what the trace says."""
 
 
 class _TraceFirst(click.Command):
@@ -117,28 +121,39 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         raise click.UsageError(f"--inputs: there is no file '{inputs}'; accepted: a file of rules, or 'builtin'")
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
-    with contextlib.ExitStack() as stack:
-        work = stack.enter_context(tempfile.TemporaryDirectory(prefix="prism-time-"))
+    launch = {"route": "capture", "world_size": graph.world_size, "program": program,
+              "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="prism-time-") as work:
         if data:
-            rules = os.path.join(work, "recorded.py")
-            with open(rules, "w") as file:
-                file.write(_RECORDED.format(folder=os.path.abspath(data)))
-        runs = []
-        for number in range(repeat):
-            kept = os.path.join(work, f"run-{number}")
+            rules = _recorded(work, data, "")
 
-            def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
-                shutil.move(folder.fragments, kept)
-                with open(folder.classes) as file:
-                    return {"wall_s": result.wall_s, "notes": result.notes, **json.load(file)}
+        def run(rules: str) -> tuple[dict, float]:
+            runs = []
+            for number in range(repeat):
+                kept = tempfile.mkdtemp(dir=work, prefix=f"run-{number}-")
 
-            runs.append((kept, run_program(
-                output, log_dir, trace, keep, route="capture", world_size=graph.world_size, program=program,
-                ranks_per_node=graph.world_size, slots=slots, inputs=rules, classes=False, slices=chosen,
-                members_of_class=members if by_class else None, timed_trace=os.path.abspath(base), warm_up=warmup,
-            )))  # fmt: skip
-        summary = _write(graph, onto, runs, trace, chosen, warmup)
-    summary["wall_s"] = sum(run["wall_s"] for _, run in runs)
+                def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
+                    shutil.move(folder.fragments, kept)
+                    with open(folder.classes) as file:
+                        return {"wall_s": result.wall_s, **json.load(file)}
+
+                run = run_program(output, log_dir, trace, keep, inputs=rules, classes=False, slices=chosen,
+                                  members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
+                                  warm_up=warmup, **launch)  # fmt: skip
+                runs.append((os.path.join(kept, "fragments"), run))
+            return _write(graph, onto, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
+
+        try:
+            summary, wall_s = run(rules)
+        except _Differs as reason:
+            if inputs or data or "inputs" in graph.metadata:
+                raise
+            output.notice(f"{reason}. Captured again, to see what whole numbers the peers send")
+            numbers = os.path.join(work, "numbers")
+            os.mkdir(numbers)
+            run_program(output, log_dir, trace, lambda *_: {}, data_dir=numbers, data_of_whole_numbers=True, **launch)
+            summary, wall_s = run(_recorded(work, numbers, _WHOLE))
+    summary["wall_s"] = wall_s
     output.result(summary)
     untimed = summary["untimed"]
     spread = [
@@ -159,6 +174,14 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
             ("trace", trace),
         ],
     )  # fmt: skip
+
+
+def _recorded(folder: str, data: str, condition: str) -> str:
+    """A file of rules: the peers send what they sent in a run that was recorded."""
+    path = os.path.join(folder, "recorded.py")
+    with open(path, "w") as file:
+        file.write(_RECORDED.format(folder=os.path.abspath(data), condition=condition))
+    return path
 
 
 def _list(ranks: list[int]) -> str:
@@ -221,12 +244,12 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
         timed = Trace(_graph.with_spans_of(base.graph, paths, json.dumps(metadata)))
         equal, first = diff(graph, timed)
     except ValueError as reason:
-        raise CommandError(f"what the ranks did is not what the trace says: {reason}", 3) from None
+        raise _Differs(f"what the ranks did is not what the trace says: {reason}", 3) from None
     if not equal:
         from prismllm.cli.diff import _in_words
 
         words = _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
-        raise CommandError(f"the program no longer does what the trace says: {words} now; capture it again", 3)
+        raise _Differs(f"the program does not do what the trace says: {words} now", 3)
     timed.write(path)
     untimed = [rank for rank in graph.ranks if rank not in chosen and not onto]
     quantile = lambda each, q: float(np.quantile(each[dropped:], q)) * 1e-9  # noqa: E731

@@ -31,6 +31,7 @@ class LaunchOptions:
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
+    data_of_whole_numbers: bool = False  # only tensors of integers and bool
     inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
     classes: bool = True  # with inputs: of ranks that are alike one runs, and a sample
     # With inputs: these ranks run to be timed, slice after slice; more of a class where its members differ.
