@@ -47,14 +47,15 @@ Result<std::unique_ptr<OnNetwork>> OnNetwork::make(const Job& job, const Network
   auto by_kind = options;
   by_kind.algorithms.clear();
   for (const auto& [op, algorithm] : options.algorithms) by_kind.algorithms[simulate::kind_of(op)] = algorithm;
-  return std::unique_ptr<OnNetwork>(new OnNetwork(job, std::move(by_kind)));
+  PRISM_ASSIGN_OR_RETURN(auto network, simulate::make_network(options.kind, *options.topology, options.program));
+  return std::unique_ptr<OnNetwork>(new OnNetwork(job, std::move(by_kind), std::move(network)));
 }
 
-OnNetwork::OnNetwork(const Job& job, NetworkOptions options)
+OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network)
     : job_(job),
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
-      network_(simulate::make_network(options_.kind, *options_.topology)),
+      network_(std::move(network)),
       run_of_(job.collectives.size(), kNone) {
   network_->observe(link_use_);
   sends_ = network_.get();
@@ -142,7 +143,8 @@ Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended
   const auto until = to_picoseconds(until_ns);
   while (!error_ && ended.empty() && sends_->next() < until) {
     delivered_.clear();
-    sends_->advance(sends_->next(), delivered_);
+    PRISM_RETURN_IF_ERROR(sends_->advance(until == simulate::kNever ? until : until - 1, delivered_));
+    if (delivered_.empty()) break;
     for (const auto& one : delivered_) deliver(one, ended);
   }
   if (error_) return *error_;

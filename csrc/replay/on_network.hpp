@@ -17,7 +17,7 @@ namespace prism::engine {
 
 class OnNetwork final : public Carrier {
  public:
-  // kInvalidInput: fewer endpoints than ranks, an algorithm that is none.
+  // kInvalidInput: fewer endpoints than ranks, an algorithm that is none. Errors as of simulate::make_network().
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
   void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
@@ -35,7 +35,7 @@ class OnNetwork final : public Carrier {
   struct Sender {
     std::int32_t source, destination, comm;  // as in NetworkUse::Flows
   };
-  OnNetwork(const Job& job, NetworkOptions options);
+  OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network);
   void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
   void begin(std::uint32_t collective, simulate::Picoseconds at);
   void take_done(std::vector<Ended>& ended);

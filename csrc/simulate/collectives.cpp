@@ -117,12 +117,6 @@ Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picos
 
 namespace {
 
-bool has_bursts(const Topology& topology) {
-  for (const auto& link : topology.links())
-    if (link.has_burst()) return true;
-  return false;
-}
-
 // The first `steps` steps of another schedule, from `first` on.
 class Part final : public Schedule {
  public:
@@ -141,7 +135,7 @@ class Part final : public Schedule {
 struct Ran {
   Picoseconds last = 0;
   bool together = true;  // all members ended at the same time
-  std::uint64_t messages = 0, events = 0;
+  std::uint64_t messages = 0;
 };
 
 Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
@@ -154,10 +148,9 @@ Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, P
     PRISM_RETURN_IF_ERROR(collectives.enter(number, member, at, done));
   Ran ran;
   std::vector<Delivery> delivered;
-  for (auto next = network.next(); next != kNever; next = network.next()) {
-    ++ran.events;
+  while (network.next() != kNever) {
     delivered.clear();
-    network.advance(next, delivered);
+    PRISM_RETURN_IF_ERROR(network.advance(kNever, delivered));
     for (const auto& one : delivered) PRISM_RETURN_IF_ERROR(collectives.delivered(one, done));
   }
   ran.messages = collectives.messages();
@@ -181,11 +174,10 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
   Picoseconds clock = 0;  // the network's; its idle time in between does not count
   const auto simulate = [&](int step, int steps) -> Result<Ran> {
     PRISM_ASSIGN_OR_RETURN(auto ran, run(network, *schedule, step, steps, clock));
-    total.events += ran.events;
     ran.last -= std::exchange(clock, ran.last);  // how long it took
     return ran;
   };
-  const bool repeats = !has_bursts(topology);
+  const bool repeats = !network.has_memory();
   for (int step = 0; step < schedule->steps();) {
     int steps = repeats ? schedule->alike(step) : 1, times = steps;
     Ran ran{0, false};
@@ -201,6 +193,8 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
     total.messages += ran.messages * static_cast<std::uint64_t>(times);
     step += steps;
   }
+  total.events = network.events();
+  total.packets = network.packets();
   return total;
 }
 

@@ -49,16 +49,18 @@ void StagedNetwork::arrived(Picoseconds at, const Message& message) {
     done_.push_back({at, message.id});
 }
 
-void StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered) {
-  for (auto at = next(); at <= until && at != kNever; at = next()) {
+Result<void> StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered) {
+  for (auto at = next(); done_.empty() && at <= until && at != kNever; at = next()) {
+    ++events_;
     // Ends before beginnings: what has passed makes room at once.
     while (next_arrival() <= at) arrive(at);
     while (stages_.next() <= at) handle(at, stages_.pop());
     settle(at);
-    std::sort(done_.begin(), done_.end(), [](const Delivery& a, const Delivery& b) { return a.id < b.id; });
-    delivered.insert(delivered.end(), done_.begin(), done_.end());
-    done_.clear();
   }
+  std::sort(done_.begin(), done_.end(), [](const Delivery& a, const Delivery& b) { return a.id < b.id; });
+  delivered.insert(delivered.end(), done_.begin(), done_.end());
+  done_.clear();
+  return {};
 }
 
 }  // namespace prism::simulate

@@ -106,15 +106,15 @@ TEST_CASE("members that come late hold up the others, and what came early is not
   std::vector<Delivery> delivered;
   while (network->next() <= 10 * kMillisecond) {
     delivered.clear();
-    network->advance(network->next(), delivered);
+    REQUIRE(network->advance(network->next(), delivered));
     for (const auto& one : delivered) REQUIRE(collectives.delivered(one, done));
   }
   CHECK(done.empty());
-  network->advance(10 * kMillisecond, delivered);
+  REQUIRE(network->advance(10 * kMillisecond, delivered));
   REQUIRE(collectives.enter(run, 2, 10 * kMillisecond, done));
   while (network->next() != kNever) {
     delivered.clear();
-    network->advance(network->next(), delivered);
+    REQUIRE(network->advance(network->next(), delivered));
     for (const auto& one : delivered) REQUIRE(collectives.delivered(one, done));
   }
   REQUIRE(done.size() == 4);
