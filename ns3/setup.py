@@ -28,7 +28,8 @@ def ns3_folder() -> Path:
 class Compile(build_ext):
     def run(self) -> None:
         ns3, compiler = ns3_folder(), os.environ.get("CXX", "c++").split()
-        package = (ROOT if self.inplace or getattr(self, "editable_mode", False) else Path(self.build_lib)) / "prismllm_ns3"
+        inside_source = self.inplace or getattr(self, "editable_mode", False)
+        package = (ROOT if inside_source else Path(self.build_lib)) / "prismllm_ns3"
         objects = Path(self.build_temp)
         for folder in (package, objects):
             folder.mkdir(parents=True, exist_ok=True)

@@ -88,8 +88,8 @@ PYBIND11_MODULE(_replay, m) {
       .def_readonly("peak_memory_bytes", &ReplayReport::Rank::peak_memory_bytes);
   py::class_<NetworkOptions>(m, "NetworkOptions")
       .def(py::init(&network_options), py::arg("topology"), py::arg("network"), py::arg("algorithms"),
-           py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"),
-           py::arg("program"), py::keep_alive<1, 2>());
+           py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"), py::arg("program"),
+           py::keep_alive<1, 2>());
   py::class_<NetworkUse>(m, "NetworkUse")
       .def_property_readonly(
           "link_bytes", [](const py::object& self) { return column(self.cast<const NetworkUse&>().link_bytes, self); })

@@ -28,7 +28,8 @@ Error system_error(const std::string& what) {
 }
 
 std::string how(int status) {
-  if (WIFSIGNALED(status)) return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("ended with exit code {}", WEXITSTATUS(status));
 }
 
@@ -97,8 +98,8 @@ Result<void> ChildProcess::wait_for(short events) {
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return system_error("poll");
     if (deadline.passed())
-      return Error{ErrorCode::kTimeout,
-                   fmt::format("{} has been silent for {:g} s", name_, std::chrono::duration<double>(silence_).count())};
+      return Error{ErrorCode::kTimeout, fmt::format("{} has been silent for {:g} s", name_,
+                                                    std::chrono::duration<double>(silence_).count())};
   }
 }
 

@@ -36,8 +36,8 @@ class Network {
   // Nothing happens before this time; kNever: nothing will, unless something is sent.
   virtual Picoseconds next() const = 0;
   // Lets time go on to the first moment at which anything is delivered, so that what this sets off can be sent, but not
-  // beyond `until`; appends what is delivered then, by id. kPeerFailed, kTimeout, kInvalidInput, kIo: a process that the
-  // network runs in has failed.
+  // beyond `until`; appends what is delivered then, by id. kPeerFailed, kTimeout, kInvalidInput, kIo: a process that
+  // the network runs in has failed.
   virtual Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
   // Before the first message; the observer outlives the network.
   virtual void observe(FlowObserver& observer) = 0;

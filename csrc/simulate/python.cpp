@@ -135,12 +135,14 @@ PYBIND11_MODULE(_simulate, m) {
           },
           py::arg("source"), py::arg("destination"), "The links on the way, in order.");
   m.def("messages", &messages, py::arg("topology"), py::arg("network"), py::arg("at_ps"), py::arg("source"),
-        py::arg("destination"), py::arg("bytes"), py::arg("program") = "", "When each message arrives, in picoseconds.");
+        py::arg("destination"), py::arg("bytes"), py::arg("program") = "",
+        "When each message arrives, in picoseconds.");
   py::class_<CollectiveTime>(m, "CollectiveTime")
       .def_readonly("time_ps", &CollectiveTime::time)
       .def_readonly("messages", &CollectiveTime::messages)
       .def_readonly("events", &CollectiveTime::events)
       .def_readonly("packets", &CollectiveTime::packets);
   m.def("collective", &collective, py::arg("topology"), py::arg("network"), py::arg("op"), py::arg("members"),
-        py::arg("bytes"), py::arg("root") = 0, py::arg("per_node") = 1, py::arg("algorithm") = "", py::arg("program") = "");
+        py::arg("bytes"), py::arg("root") = 0, py::arg("per_node") = 1, py::arg("algorithm") = "",
+        py::arg("program") = "");
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kLongest = 1 << 20;  // characters of a line
 constexpr std::int64_t kMostVertices = 1 << 20, kMostLinks = 1 << 22;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kLastTime = 9'000'000'000'000'000'000;  // picoseconds
+constexpr std::int64_t kLongestDelay = 100'000'000'000'000'000;  // picoseconds, 28 hours
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 constexpr auto kSaysItLives = std::chrono::seconds(1);
 
@@ -67,7 +67,7 @@ Topology read_topology(const std::string& first) {
     link.from = static_cast<std::uint32_t>(words.integer("vertex", 0, last_vertex));
     link.to = static_cast<std::uint32_t>(words.integer("vertex", 0, last_vertex));
     link.bytes_per_second = words.real("bytes per second", 1, 1e18);
-    link.latency_ps = words.integer("latency in ps", 0, kLastTime);
+    link.latency_ps = words.integer("latency in ps", 0, kLongestDelay);
     topology.links.push_back(link);
   });
   each(endpoints, "endpoint", [&](Words& words) {
@@ -77,7 +77,7 @@ Topology read_topology(const std::string& first) {
     topology.endpoints.push_back(endpoint);
   });
   each(hosts, "host",
-       [&](Words& words) { topology.host_message_ps.push_back(words.integer("time in ps", 0, kLastTime)); });
+       [&](Words& words) { topology.host_message_ps.push_back(words.integer("time in ps", 0, kLongestDelay)); });
   return topology;
 }
 
@@ -130,8 +130,8 @@ class Requests {
     std::string answer;
     for (const auto& [at, id] : messages_.advance(until))
       answer += "delivered " + std::to_string(at) + " " + std::to_string(id) + "\n";
-    tell(answer + "now " + std::to_string(Messages::now_ps()) + " " +
-         std::to_string(ns3::Simulator::GetEventCount()) + " " + std::to_string(network_.directory().packets) + "\n");
+    tell(answer + "now " + std::to_string(Messages::now_ps()) + " " + std::to_string(ns3::Simulator::GetEventCount()) +
+         " " + std::to_string(network_.directory().packets) + "\n");
   }
   void alive() {
     const auto now = std::chrono::steady_clock::now();

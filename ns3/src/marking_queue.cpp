@@ -20,9 +20,8 @@ bool has_data(const ns3::Ptr<ns3::QueueDiscItem>& item) {
 }  // namespace
 
 ns3::TypeId MarkingQueue::GetTypeId() {
-  static const auto id = ns3::TypeId("prism_ns3::MarkingQueue")
-                             .SetParent<ns3::QueueDisc>()
-                             .AddConstructor<MarkingQueue>();
+  static const auto id =
+      ns3::TypeId("prism_ns3::MarkingQueue").SetParent<ns3::QueueDisc>().AddConstructor<MarkingQueue>();
   return id;
 }
 
@@ -40,8 +39,7 @@ ns3::Ptr<ns3::QueueDiscItem> MarkingQueue::DoDequeue() {
 bool MarkingQueue::CheckConfig() {
   using Queue = ns3::DropTailQueue<ns3::QueueDiscItem>;
   while (GetNInternalQueues() <= kData)
-    AddInternalQueue(
-        ns3::CreateObjectWithAttributes<Queue>("MaxSize", ns3::QueueSizeValue(ns3::QueueSize(kEndless))));
+    AddInternalQueue(ns3::CreateObjectWithAttributes<Queue>("MaxSize", ns3::QueueSizeValue(ns3::QueueSize(kEndless))));
   return true;
 }
 

@@ -4,7 +4,6 @@
 #include <ns3/core-module.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "refused.hpp"
@@ -13,7 +12,7 @@ namespace prism_ns3 {
 namespace {
 
 constexpr std::uint32_t kSendBuffer = 1'000'000'000;  // bytes; limits nothing
-constexpr std::uint32_t kReceiveBuffer = 1 << 26;      // bytes; decides in which units TCP tells its window, here KiB
+constexpr std::uint32_t kReceiveBuffer = 1 << 26;     // bytes; decides in which units TCP tells its window, here KiB
 constexpr std::uint32_t kCallsBetween = 4096;
 
 std::string pair_of(std::uint32_t from, std::uint32_t to) {
@@ -43,7 +42,7 @@ void Messages::connect(std::uint32_t from, std::uint32_t to, std::span<const Lin
   connection.from = from;
   connection.to = to;
   connection.local = there.empty() && back.empty();
-  const auto window = network_.window(there, back);
+  const auto window = connection.local ? 0 : network_.window(there, back);
   network_.lead(from, to, there, window);
   network_.lead(to, from, back, 0);
   if (connection.local) return;
@@ -105,7 +104,8 @@ std::int64_t Messages::on_host(std::uint32_t endpoint) {
   const auto host = network_.topology().endpoints[endpoint].host;
   if (host < 0) return 0;
   auto& free = host_free_ps_[static_cast<std::size_t>(host)];
-  free = std::max(free, now_ps()) + network_.topology().host_message_ps[static_cast<std::size_t>(host)];
+  free = std::min(kLastTime,
+                  std::max(free, now_ps()) + network_.topology().host_message_ps[static_cast<std::size_t>(host)]);
   return free - now_ps();
 }
 
@@ -134,8 +134,8 @@ void Messages::leave(Connection& connection, std::uint64_t id, std::uint64_t byt
 
 void Messages::pump(Connection& connection) {
   while (connection.open && connection.unsent > 0) {
-    const auto size = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(connection.unsent, connection.socket->GetTxAvailable()));
+    const auto size =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(connection.unsent, connection.socket->GetTxAvailable()));
     if (size == 0) return;  // called again when there is room
     connection.unsent -= size;
     if (connection.socket->Send(ns3::Create<ns3::Packet>(size)) != static_cast<int>(size)) {
@@ -171,13 +171,13 @@ void Messages::deliver(std::uint64_t id) {
 
 std::vector<Messages::Delivery> Messages::advance(std::int64_t until_ps) {
   delivered_.clear();
-  ns3::EventId end;
-  if (until_ps < std::numeric_limits<std::int64_t>::max())
-    end = ns3::Simulator::Schedule(ns3::PicoSeconds(std::max<std::int64_t>(until_ps - now_ps(), 0)),
-                                   [] { ns3::Simulator::ScheduleNow([] { ns3::Simulator::Stop(); }); });
+  const auto left = std::max<std::int64_t>(std::min(until_ps, kLastTime) - now_ps(), 0);
+  auto end = ns3::Simulator::Schedule(ns3::PicoSeconds(left),
+                                      [] { ns3::Simulator::ScheduleNow([] { ns3::Simulator::Stop(); }); });
   ns3::Simulator::Run();
   end.Cancel();
   if (!broken_.empty()) throw Failed(broken_);
+  if (now_ps() >= kLastTime) throw Failed("messages are under way at 9,000,000 s; time goes no further");
   std::sort(delivered_.begin(), delivered_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   return delivered_;
 }

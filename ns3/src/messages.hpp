@@ -14,6 +14,8 @@
 
 namespace prism_ns3 {
 
+inline constexpr std::int64_t kLastTime = 9'000'000'000'000'000'000;  // picoseconds, 104 days
+
 class Messages {
  public:
   struct Delivery {

@@ -99,7 +99,8 @@ void Network::lead(std::uint32_t from, std::uint32_t to, std::span<const LinkId>
   for (const auto id : links) {
     const auto& [device, queue] = way(id);
     queue->hold(window);
-    ns3::DynamicCast<Ways>(device->GetNode()->GetObject<ns3::Ipv4>()->GetRoutingProtocol())->add(from, to, device, window > 0);
+    ns3::DynamicCast<Ways>(device->GetNode()->GetObject<ns3::Ipv4>()->GetRoutingProtocol())
+        ->add(from, to, device, window > 0);
   }
   for (const auto one : {from, to}) directory_.node_of[one] = node(topology_.endpoints[one].vertex);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A topology as ns-3 nodes, made as ways come to need them: a node per vertex, point-to-point links with queues that mark.
+// A topology as ns-3 nodes, made as ways come to need them: a node per vertex, point-to-point links with queues that
+// mark.
 #pragma once
 #include <ns3/internet-module.h>
 #include <ns3/point-to-point-module.h>
@@ -33,7 +34,8 @@ struct Topology {
   std::vector<std::int64_t> host_message_ps;
 };
 
-// Bytes: of an IP packet; of what TCP/IP puts before the data (20 + 20, 12 of them options); of PPP's header on the link.
+// Bytes: of an IP packet; of what TCP/IP puts before the data (20 + 20, 12 of them options); of PPP's header on the
+// link.
 inline constexpr std::uint32_t kMtu = 9000, kHeaders = 52, kFraming = 2, kData = kMtu - kHeaders;
 
 class Network {
@@ -42,8 +44,8 @@ class Network {
 
   const Topology& topology() const { return topology_; }
   ns3::Ptr<ns3::Node> endpoint(std::uint32_t endpoint) const { return directory_.node_of[endpoint]; }
-  // Packets from endpoint `from` to `to` take these links, up to `window` data packets at a time; 0: acknowledgements. Refused: links that do
-  // not lead there.
+  // Packets from endpoint `from` to `to` take these links, up to `window` data packets at a time; 0: acknowledgements.
+  // Refused: links that do not lead there.
   void lead(std::uint32_t from, std::uint32_t to, std::span<const LinkId> links, std::uint32_t window);
   Directory& directory() { return directory_; }
   // As many data packets as keep the way full until the first one is acknowledged.

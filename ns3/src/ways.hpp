@@ -14,8 +14,8 @@ namespace prism_ns3 {
 struct Directory {
   std::vector<ns3::Ptr<ns3::Node>> node_of;  // by endpoint
   std::uint64_t packets = 0;                 // handed to links
-  // pair() of connections that are being made. This takes no time and no link, since they are there before the job begins
-  // (NCCL's are).
+  // pair() of connections that are being made. This takes no time and no link, since they are there before the job
+  // begins (NCCL's are).
   std::unordered_set<std::uint64_t> connecting_pairs;
   // ns-3 asks for the way before it knows the sender's address: that of the endpoint which connects just now.
   std::uint32_t connecting = 0;

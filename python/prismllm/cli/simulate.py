@@ -41,7 +41,8 @@ def command() -> None:
 @click.option("--per-node", type=click.IntRange(1), help="Ranks of a node, for hierarchical  [default: the cluster's]")
 @click.option("--root", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--network", type=click.Choice(_NETWORKS), default="flow", show_default=True,
-              help="flow: links shared max-min fairly; nic: messages one by one; closed: each alone; ns3: packets.")  # fmt: skip
+              help="flow: links shared max-min fairly; nic: messages one by one; closed: each alone; "
+                   "ns3: packets (`make ns3`).")  # fmt: skip
 @common_options
 def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: str | None,
                bandwidth: float | None, latency: float | None, algorithm: str, per_node: int | None, root: int,

@@ -1,4 +1,4 @@
-"""Where the program of the network "ns3" is: prism-ns3, of the package prismllm-ns3 in ns3/, under a licence of its own."""
+"""Where the program of the network "ns3" is: prism-ns3, of the package prismllm-ns3 in ns3/."""
 
 from __future__ import annotations
 
