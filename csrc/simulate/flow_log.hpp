@@ -37,6 +37,8 @@ class FlowLog final : public Network {
   }
   void observe(FlowObserver& observer) override { network_.observe(observer); }
   std::uint64_t events() const override { return network_.events(); }
+  std::uint64_t packets() const override { return network_.packets(); }
+  bool has_memory() const override { return network_.has_memory(); }
   const std::vector<Flow>& flows() const { return flows_; }  // in the order in which they left
 
  private:

@@ -177,7 +177,7 @@ std::vector<Messages::Delivery> Messages::advance(std::int64_t until_ps) {
   ns3::Simulator::Run();
   end.Cancel();
   if (!broken_.empty()) throw Failed(broken_);
-  if (now_ps() >= kLastTime) throw Failed("messages are under way at 9,000,000 s; time goes no further");
+  if (now_ps() >= kLastTime) throw Failed("nothing was delivered up to 9,000,000 s; time goes no further");
   std::sort(delivered_.begin(), delivered_.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
   return delivered_;
 }

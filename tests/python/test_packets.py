@@ -144,6 +144,19 @@ def test_a_trace_replays_on_packets_as_on_flows():
 
 
 @needs_ns3
+def test_the_command_replays_a_trace_on_packets(run_prism, repository, tmp_path):
+    results = {}
+    for network in ("ns3", "flow"):
+        _, (*command, _) = commands(tmp_path, repository)
+        done = run_prism(*command, network, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        results[network] = json.loads(done.stdout)
+    took = {network: one["iterations"][-1]["time_s"] for network, one in results.items()}
+    assert took["ns3"] == pytest.approx(took["flow"], rel=0.05) and took["ns3"] != took["flow"]
+    assert results["ns3"]["network"]["network"] == "ns3"
+
+
+@needs_ns3
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
@@ -186,14 +199,16 @@ def run_elsewhere(folder: Path, *arguments) -> subprocess.CompletedProcess:
     return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, env=environment)
 
 
-COLLECTIVE = ("simulate", "collective", "all_reduce", "--ranks", 4, "--bytes", "1M", "--network", "ns3")
+def commands(folder: Path, repository: Path) -> list[tuple]:
+    """That need the program."""
+    cluster, trace = repository / "examples" / "clusters" / "dgx_h100_pod.toml", folder / "job.prism"
+    data_parallel([5, 3], nbytes=4_000_000, transfer_ms=2).write(str(trace))
+    return [("simulate", "collective", "all_reduce", "--ranks", 4, "--bytes", "1M", "--network", "ns3"),
+            ("replay", trace, "--comm", cluster, "--network", "ns3")]  # fmt: skip
 
 
 def test_without_the_program_it_says_how_to_get_it(tmp_path, repository):
-    cluster = repository / "examples" / "clusters" / "dgx_h100_pod.toml"
-    trace = tmp_path / "job.prism"
-    data_parallel([5, 3], nbytes=4_000_000, transfer_ms=2).write(str(trace))
-    for command in (COLLECTIVE, ("replay", trace, "--comm", cluster, "--network", "ns3")):
+    for command in commands(tmp_path, repository):
         done = run_elsewhere(tmp_path, *command)
         assert done.returncode == 2, done
         assert "network 'ns3' needs the program prism-ns3" in " ".join(done.stderr.split())
@@ -209,11 +224,12 @@ def test_without_the_program_it_says_how_to_get_it(tmp_path, repository):
         ("echo 'error link 9'; exit 2", 2, "prism-ns3: link 9"),
     ],
 )
-def test_a_program_that_dies_under_way_is_one_error(tmp_path, on_advance, exit_code, says):
+def test_a_program_that_dies_under_way_is_one_error(tmp_path, repository, on_advance, exit_code, says):
     program = tmp_path / "prism-ns3"
     program.write_text(f"#!{shutil.which('sh')}\necho 'prism-ns3 1'\n"
                        f"while read -r line; do case $line in advance*) {on_advance} ;; esac; done\n")  # fmt: skip
     program.chmod(0o755)
-    done = run_elsewhere(tmp_path, *COLLECTIVE)
-    assert done.returncode == exit_code, done
-    assert says in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
+    for command in commands(tmp_path, repository):
+        done = run_elsewhere(tmp_path, *command)
+        assert done.returncode == exit_code, done
+        assert says in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
