@@ -122,7 +122,7 @@ $(NS3): requirements/ns3.txt $(wildcard ns3/*.* ns3/src/* ns3/prismllm_ns3/*.py)
 
 .PHONY: ns3-test
 ns3-test: ns3 build $(VENV)/.installed-test  ## packet-level networks against arithmetic and the flow level
-	@$(RUN) python -m pytest -q tests/python/test_packets.py $(PYTEST_ARGS)
+	@$(RUN) python -m pytest -q tests/python/test_packets.py tests/python/test_packets_errors.py $(PYTEST_ARGS)
 
 # The compiler alone: these programs use nothing of ours, and nothing of ours links SimGrid.
 PEERS := $(patsubst bench/peers/%.cpp,build/peers/%,$(wildcard bench/peers/*.cpp))

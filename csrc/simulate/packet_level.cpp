@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <map>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
+#include "simulate/cables.hpp"
 #include "simulate/child_process.hpp"
 #include "simulate/event_queue.hpp"
 #include "simulate/flow_observer.hpp"
@@ -18,23 +18,6 @@ namespace prism::simulate {
 namespace {
 
 constexpr std::string_view kGreeting = "prism-ns3 1";
-
-// By link the other direction of the same cable, -1 where there is none: of parallel ones the first with the first.
-std::vector<LinkId> twins_of(const std::vector<Link>& links) {
-  std::vector<LinkId> twin(links.size(), -1);
-  std::map<std::pair<std::int32_t, std::int32_t>, std::vector<LinkId>> alone;
-  for (LinkId id = 0; id < static_cast<LinkId>(links.size()); ++id) {
-    auto& back = alone[{links[id].to, links[id].from}];
-    if (back.empty()) {
-      alone[{links[id].from, links[id].to}].push_back(id);
-      continue;
-    }
-    twin[id] = back.front();
-    twin[back.front()] = id;
-    back.erase(back.begin());
-  }
-  return twin;
-}
 
 // "name number number ...", no more and no less.
 template <std::size_t N>

@@ -12,7 +12,7 @@ namespace prism_ns3 {
 namespace {
 
 constexpr std::uint32_t kSendBuffer = 1'000'000'000;  // bytes; limits nothing
-constexpr std::uint32_t kReceiveBuffer = 1 << 26;     // bytes; decides in which units TCP tells its window, here KiB
+constexpr std::uint32_t kReceiveBuffer = 1 << 28;     // bytes; TCP then tells windows in units of 8 KiB
 constexpr std::uint32_t kCallsBetween = 4096;
 
 std::string pair_of(std::uint32_t from, std::uint32_t to) {

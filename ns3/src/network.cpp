@@ -11,7 +11,7 @@
 namespace prism_ns3 {
 namespace {
 
-constexpr double kMostPackets = 100'000;  // of a window: what TCP can say it takes
+constexpr double kMostPackets = 50'000;  // of a window, which TCP tells as a number of 16 bits
 
 std::vector<std::int64_t> twins(const std::vector<Link>& links) {
   std::vector<std::int64_t> twin(links.size(), -1);
@@ -117,7 +117,8 @@ std::uint32_t Network::window(std::span<const LinkId> there, std::span<const Lin
   };
   pass(there, 1);
   pass(back, 2);  // an acknowledgement waits for the packet that is being sent, and for the one that is about to be
-  return static_cast<std::uint32_t>(std::clamp(std::ceil(round_trip_s / slowest_s) + 1, 2.0, kMostPackets));
+  // One for the packet of which a part is left, one because TCP tells its window in units of almost a packet.
+  return static_cast<std::uint32_t>(std::clamp(std::ceil(round_trip_s / slowest_s) + 2, 3.0, kMostPackets));
 }
 
 }  // namespace prism_ns3

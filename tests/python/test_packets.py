@@ -1,25 +1,16 @@
-"""The network of packets: prism-ns3 beside arithmetic and the flow level, and what happens where it is absent."""
+"""The network of packets: prism-ns3 beside arithmetic and the flow level."""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from packets import PROGRAM, commands, needs_ns3
 from small_traces import data_parallel
 
 from prismllm import _simulate, simulate
 from prismllm.cluster import load
 from prismllm.replay import NetworkOptions, replay
-from prismllm.simulate.packets import program_of
 
-try:
-    PROGRAM = program_of("ns3")
-except ValueError:
-    PROGRAM = ""
-needs_ns3 = pytest.mark.skipif(not PROGRAM, reason="prism-ns3 is not installed; 'make ns3' installs it")
 # Bytes of a packet on a link, and of the data in it.
 PACKET, DATA = 9002, 8948
 EFFICIENCY = DATA / PACKET
@@ -154,82 +145,3 @@ def test_the_command_replays_a_trace_on_packets(run_prism, repository, tmp_path)
     took = {network: one["iterations"][-1]["time_s"] for network, one in results.items()}
     assert took["ns3"] == pytest.approx(took["flow"], rel=0.05) and took["ns3"] != took["flow"]
     assert results["ns3"]["network"]["network"] == "ns3"
-
-
-@needs_ns3
-@pytest.mark.parametrize(
-    ("lines", "says"),
-    [
-        ("hello", "'hello'; accepted: topology"),
-        ("topology 0 0 1 0", "vertices '0'; accepted: 1 to 1048576"),
-        ("topology 2 1", "endpoints ''; accepted: 1 to 1048576"),
-        ("topology 2 1 2 0", "the input ends where 'link' was to come"),
-        ("topology 2 1 2 0\nlink 0 2 1e9 0", "vertex '2'; accepted: 0 to 1"),
-        ("topology 2 1 2 0\nlink 0 1 nan 0", "bytes per second 'nan'; accepted: 1 to 1e+18"),
-        ("topology 2 1 2 0\nlink 0 1 1e9 -1", "latency in ps '-1'; accepted: 0 to 100000000000000000"),
-        ("topology 2 1 2 0\nlink 0 1 1e9 0 0", "'0' after the end of the request"),
-        ("topology 2 0 1 0\nendpoint 0 0", "host '0'; accepted: -1 to -1"),
-        ("PAIR\nleave", "'leave'; accepted: connect, send, advance"),
-        ("PAIR\nconnect 0 2 0 0", "endpoint '2'; accepted: 0 to 1"),
-        ("PAIR\nconnect 0 1 0 0", "a way to vertex 0; accepted: to vertex 1"),
-        ("PAIR\nconnect 0 1 1 1 1 0", "link 1 begins at vertex 1; accepted: one from vertex 0"),
-        ("PAIR\nconnect 0 1 1 0 9 0", "links on the way '9'; accepted: 0 to 2"),
-        ("PAIR\nCONNECT\nCONNECT", "endpoint 0 to 1 are connected already"),
-        ("PAIR\nsend 0 0 0 1 5", "endpoint 0 to 1 are not connected"),
-        ("PAIR\nCONNECT\nsend 0 0 0 1 99999999999999999999", "bytes '99999999999999999999'; accepted: 0 to"),
-        ("PAIR\nCONNECT\nsend 0 0 0 1 1\nsend 0 0 0 1 1", "message 0 is under way already"),
-        ("PAIR\nCONNECT\nadvance 5\nsend 4 0 0 1 1", "a message at 4 ps; accepted: from 5 on"),
-        ("x" * (1 << 20), "a line of 1048576 characters or more"),
-    ],
-)
-def test_what_the_program_cannot_take_is_one_line(lines, says):
-    lines = lines.replace("PAIR", "topology 2 2 2 0\nlink 0 1 1e9 0\nlink 1 0 1e9 0\nendpoint 0 -1\nendpoint 1 -1")
-    lines = lines.replace("CONNECT", "connect 0 1 1 0 1 1")
-    done = subprocess.run([PROGRAM], input=lines + "\n", capture_output=True, text=True, timeout=60)
-    last = done.stdout.splitlines()[-1]
-    assert done.returncode == 2 and done.stderr == "", done
-    assert last.startswith("error ") and says in last, last
-
-
-def run_elsewhere(folder: Path, *arguments) -> subprocess.CompletedProcess:
-    """`prism ARGUMENTS` by an interpreter in `folder`, with nothing else on PATH."""
-    program = "import sys; sys.executable = sys.argv.pop(1); from prismllm.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, folder / "python", *arguments]
-    environment = {"PATH": str(folder), "PYTHONPATH": str(Path(simulate.__file__).parents[2])}
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, env=environment)
-
-
-def commands(folder: Path, repository: Path) -> list[tuple]:
-    """That need the program."""
-    cluster, trace = repository / "examples" / "clusters" / "dgx_h100_pod.toml", folder / "job.prism"
-    data_parallel([5, 3], nbytes=4_000_000, transfer_ms=2).write(str(trace))
-    return [("simulate", "collective", "all_reduce", "--ranks", 4, "--bytes", "1M", "--network", "ns3"),
-            ("replay", trace, "--comm", cluster, "--network", "ns3")]  # fmt: skip
-
-
-def test_without_the_program_it_says_how_to_get_it(tmp_path, repository):
-    for command in commands(tmp_path, repository):
-        done = run_elsewhere(tmp_path, *command)
-        assert done.returncode == 2, done
-        assert "network 'ns3' needs the program prism-ns3" in " ".join(done.stderr.split())
-        assert "'make ns3' or 'pip install ./ns3'" in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("on_advance", "exit_code", "says"),
-    [
-        ("echo 'no memory left' >&2; exit 3", 4, "prism-ns3 ended with exit code 3: no memory left"),
-        ("kill -9 $$", 4, "prism-ns3 was ended by signal 9 (Killed)"),
-        ("echo 'now 1'", 4, "prism-ns3 answered 'now 1'"),
-        ("echo 'error link 9'; exit 2", 2, "prism-ns3: link 9"),
-    ],
-)
-def test_a_program_that_dies_under_way_is_one_error(tmp_path, repository, on_advance, exit_code, says):
-    program = tmp_path / "prism-ns3"
-    program.write_text(f"#!{shutil.which('sh')}\necho 'prism-ns3 1'\n"
-                       f"while read -r line; do case $line in advance*) {on_advance} ;; esac; done\n")  # fmt: skip
-    program.chmod(0o755)
-    for command in commands(tmp_path, repository):
-        done = run_elsewhere(tmp_path, *command)
-        assert done.returncode == exit_code, done
-        assert says in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
