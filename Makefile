@@ -108,6 +108,22 @@ bench: build  ## measure, and print each figure beside its limit
 	@$(RUN) cmake --build build/bench
 	@$(RUN) python bench/run.py
 
+# Not a part of prismllm: GPL-2.0, and the only user of ns-3. Without its dependencies: they are bindings to Python.
+NS3 := $(VENV)/bin/prism-ns3
+.PHONY: ns3
+ns3: $(NS3)  ## packet-level networks: ns-3 (69 MB) and prism-ns3, which is GPL-2.0, into .venv
+	@echo "ns3: up to date, prism simulate collective --network ns3 uses $(NS3)"
+
+$(NS3): requirements/ns3.txt $(wildcard ns3/*.* ns3/src/* ns3/prismllm_ns3/*.py) | $(VENV)/.installed-build
+	@echo "environment: installing ns-3 (305 MB on disk) and compiling prism-ns3"
+	@$(PY) $(PIP) --no-deps -r $<
+	@$(PY) $(PIP) --no-deps --no-build-isolation --force-reinstall ./ns3
+	@touch $@
+
+.PHONY: ns3-test
+ns3-test: ns3 build $(VENV)/.installed-test  ## packet-level networks against arithmetic and the flow level
+	@$(RUN) python -m pytest -q tests/python/test_packets.py tests/python/test_packets_errors.py $(PYTEST_ARGS)
+
 # The compiler alone: these programs use nothing of ours, and nothing of ours links SimGrid.
 PEERS := $(patsubst bench/peers/%.cpp,build/peers/%,$(wildcard bench/peers/*.cpp))
 .PHONY: peers
@@ -135,5 +151,5 @@ sanitize-address sanitize-thread: sanitize-%: $(VENV)/.installed-build
 
 .PHONY: clean
 clean:  ## remove what was built; the virtual environments stay
-	@rm -rf build dist demo-out python/prismllm/*.so python/*.egg-info $(VENV)/.installed-package
+	@rm -rf build dist demo-out ns3/build python/prismllm/*.so python/*.egg-info $(VENV)/.installed-package
 	@echo "clean: removed build/, dist/, demo-out/ and the native modules; 'rm -r $(VENV)' removes the environment"

@@ -42,12 +42,12 @@ double microseconds_per_change(int hosts, int changes) {
   };
   for (int i = 0; i < 8 * hosts; ++i) send(0);
   std::vector<Delivery> delivered;
-  network->advance(0, delivered);
+  static_cast<void>(network->advance(0, delivered));
   const auto begin = std::chrono::steady_clock::now();
   int done = 0;
   while (done < changes) {
     delivered.clear();
-    network->advance(network->next(), delivered);
+    static_cast<void>(network->advance(kNever, delivered));
     for (const auto& one : delivered) send(one.at);
     done += 2 * static_cast<int>(delivered.size());  // each ends, and one begins
   }
@@ -73,7 +73,7 @@ double microseconds_per_change_in_rings(int hosts) {
   std::vector<Delivery> delivered;
   while (network->next() != kNever) {
     delivered.clear();
-    network->advance(network->next(), delivered);
+    static_cast<void>(network->advance(kNever, delivered));
     for (const auto& one : delivered) static_cast<void>(collectives.delivered(one, done));
   }
   return seconds_since(begin) / (2.0 * static_cast<double>(collectives.messages())) * 1e6;

@@ -30,7 +30,7 @@ class Carrier {
   // error of any call comes out here.
   virtual Result<void> advance(std::int64_t /*until_ns*/, std::vector<Ended>&) { return {}; }
   // The clock goes back to the beginning, for ranks that have nothing to do with those before.
-  virtual void start_over() {}
+  virtual Result<void> start_over() { return {}; }
   // Whether something will never end because that is later than the clock can show.
   virtual bool overdue() const { return false; }
 };

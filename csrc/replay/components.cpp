@@ -69,7 +69,8 @@ std::vector<std::vector<int>> independent_parts(const Job& job, const NetworkOpt
   Joined joined(static_cast<std::size_t>(world_size));
   join_by_communication(job, joined);
   if (network) join_by_network(*network, joined, world_size);
-  if (network && network->flows) {  // they are listed in the order in which they leave
+  // Flows are listed in the order in which they leave; packets of all ranks are in one process.
+  if (network && (network->flows || network->kind == simulate::NetworkKind::kPacketLevel)) {
     for (int rank = 1; rank < world_size; ++rank) joined.join(rank, 0);
   }
   std::vector<std::vector<int>> component(static_cast<std::size_t>(world_size)), parts;

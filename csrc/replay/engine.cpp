@@ -24,11 +24,11 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
 }
 
 Result<void> Engine::run(const std::vector<std::vector<int>>& parts) {
-  for (const auto& part : parts) {
-    begin(part, {});
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) PRISM_RETURN_IF_ERROR(carrier_.start_over());
+    begin(parts[i], {});
     PRISM_RETURN_IF_ERROR(go_on(INT64_MAX));
     overdue_ = overdue_ || carrier_.overdue();
-    carrier_.start_over();
   }
   return finished();
 }

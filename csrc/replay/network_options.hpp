@@ -13,6 +13,7 @@ namespace prism {
 struct NetworkOptions {
   const simulate::Topology* topology = nullptr;  // outlives the replay; used by nobody else meanwhile
   simulate::NetworkKind kind = simulate::NetworkKind::kFlowLevel;
+  std::string program = {};  // of kPacketLevel
   // By operation (any of its variants), as simulate::make_schedule() names them. For others what the progress model's
   // backend does, see traffic.cpp.
   std::map<Op, std::string> algorithms = {};

@@ -47,25 +47,31 @@ Result<std::unique_ptr<OnNetwork>> OnNetwork::make(const Job& job, const Network
   auto by_kind = options;
   by_kind.algorithms.clear();
   for (const auto& [op, algorithm] : options.algorithms) by_kind.algorithms[simulate::kind_of(op)] = algorithm;
-  return std::unique_ptr<OnNetwork>(new OnNetwork(job, std::move(by_kind)));
+  PRISM_ASSIGN_OR_RETURN(auto network, simulate::make_network(options.kind, *options.topology, options.program));
+  return std::unique_ptr<OnNetwork>(new OnNetwork(job, std::move(by_kind), std::move(network)));
 }
 
-OnNetwork::OnNetwork(const Job& job, NetworkOptions options)
+OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network)
     : job_(job),
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
+      network_(std::move(network)),
       run_of_(job.collectives.size(), kNone) {
-  start_over();
+  use_network();
 }
 
-void OnNetwork::start_over() {
-  if (log_) return;  // of all ranks at once
-  network_ = simulate::make_network(options_.kind, *options_.topology);
+void OnNetwork::use_network() {
   network_->observe(link_use_);
   sends_ = network_.get();
   if (options_.flows)
     sends_ = &log_.emplace(*network_, [this](const auto& message) { senders_.push_back(sender_of(message.id)); });
   collectives_.emplace(*sends_);
+}
+
+Result<void> OnNetwork::start_over() {
+  PRISM_ASSIGN_OR_RETURN(network_, simulate::make_network(options_.kind, *options_.topology, options_.program));
+  use_network();
+  return {};
 }
 
 void OnNetwork::fail(int rank, std::uint32_t entry, const Error& error) {
@@ -145,13 +151,16 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
 
 Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended) {
   const auto until = to_picoseconds(until_ns);
-  const auto next = [&] { return std::min(sends_->next(), collectives_->next()); };
-  for (auto at = next(); !error_ && ended.empty() && at < until; at = next()) {
-    collectives_->advance(at, done_);
-    take_done(ended);
+  const auto last = until == simulate::kNever ? until : until - 1;
+  while (!error_ && ended.empty()) {
+    const auto known = std::min(collectives_->next(), last);
     delivered_.clear();
-    sends_->advance(at, delivered_);
+    if (sends_->next() <= known) PRISM_RETURN_IF_ERROR(sends_->advance(known, delivered_));
     for (const auto& one : delivered_) deliver(one, ended);
+    if (!delivered_.empty()) continue;
+    if (known == simulate::kNever || collectives_->next() > last) break;
+    collectives_->advance(known, done_);
+    take_done(ended);
   }
   if (error_) return *error_;
   return {};

@@ -17,14 +17,14 @@ namespace prism::engine {
 
 class OnNetwork final : public Carrier {
  public:
-  // kInvalidInput: fewer endpoints than ranks, an algorithm that is none.
+  // kInvalidInput: fewer endpoints than ranks, an algorithm that is none. Errors as of simulate::make_network().
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
   void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
   Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
-  void start_over() override;
+  Result<void> start_over() override;
   bool overdue() const override { return messages_.size() > free_messages_.size() || collectives_->under_way(); }
 
   NetworkUse use() const;
@@ -36,7 +36,8 @@ class OnNetwork final : public Carrier {
   struct Sender {
     std::int32_t source, destination, comm;  // as in NetworkUse::Flows
   };
-  OnNetwork(const Job& job, NetworkOptions options);
+  OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network);
+  void use_network();
   void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
   void begin(std::uint32_t collective, simulate::Picoseconds at);
   void take_done(std::vector<Ended>& ended);

@@ -28,7 +28,7 @@ py::tuple timeline(const py::object& self, int rank) {
 
 NetworkOptions network_options(const simulate::Topology& topology, const std::string& kind,
                                const std::map<std::string, std::string>& algorithms, int per_node,
-                               std::vector<std::int32_t> placement, int bins, bool flows) {
+                               std::vector<std::int32_t> placement, int bins, bool flows, std::string program) {
   NetworkOptions options{.topology = &topology, .kind = value_or_throw(simulate::network_kind(kind))};
   for (const auto& [op, algorithm] : algorithms) {
     const auto known = op_from_name(op);
@@ -39,6 +39,7 @@ NetworkOptions network_options(const simulate::Topology& topology, const std::st
   options.placement = std::move(placement);
   options.bins = bins;
   options.flows = flows;
+  options.program = std::move(program);
   return options;
 }
 
@@ -87,7 +88,8 @@ PYBIND11_MODULE(_replay, m) {
       .def_readonly("peak_memory_bytes", &ReplayReport::Rank::peak_memory_bytes);
   py::class_<NetworkOptions>(m, "NetworkOptions")
       .def(py::init(&network_options), py::arg("topology"), py::arg("network"), py::arg("algorithms"),
-           py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"), py::keep_alive<1, 2>());
+           py::arg("per_node"), py::arg("placement"), py::arg("bins"), py::arg("flows"), py::arg("program"),
+           py::keep_alive<1, 2>());
   py::class_<NetworkUse>(m, "NetworkUse")
       .def_property_readonly(
           "link_bytes", [](const py::object& self) { return column(self.cast<const NetworkUse&>().link_bytes, self); })

@@ -8,12 +8,6 @@
 namespace prism::simulate {
 namespace {
 
-bool has_bursts(const Topology& topology) {
-  for (const auto& link : topology.links())
-    if (link.has_burst()) return true;
-  return false;
-}
-
 // The first `steps` steps of another schedule, from `first` on.
 class Part final : public Schedule {
  public:
@@ -32,7 +26,7 @@ class Part final : public Schedule {
 struct Ran {
   Picoseconds last = 0;
   bool together = true;  // all members ended at the same time
-  std::uint64_t messages = 0, events = 0;
+  std::uint64_t messages = 0;
 };
 
 Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
@@ -45,13 +39,11 @@ Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, P
     PRISM_RETURN_IF_ERROR(collectives.enter(number, member, at, done));
   Ran ran;
   std::vector<Delivery> delivered;
-  const auto next_event = [&] { return std::min(network.next(), collectives.next()); };
-  for (auto next = next_event(); next != kNever; next = next_event()) {
-    ++ran.events;
+  while (network.next() != kNever || collectives.next() != kNever) {
     delivered.clear();
-    collectives.advance(next, done);
-    network.advance(next, delivered);
+    PRISM_RETURN_IF_ERROR(network.advance(collectives.next(), delivered));
     for (const auto& one : delivered) PRISM_RETURN_IF_ERROR(collectives.delivered(one, done));
+    if (delivered.empty()) collectives.advance(collectives.next(), done);
   }
   ran.messages = collectives.messages();
   ran.last = at;
@@ -74,11 +66,10 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
   Picoseconds clock = 0;  // the network's; its idle time in between does not count
   const auto simulate = [&](int step, int steps) -> Result<Ran> {
     PRISM_ASSIGN_OR_RETURN(auto ran, run(network, *schedule, step, steps, clock));
-    total.events += ran.events;
     ran.last -= std::exchange(clock, ran.last);  // how long it took
     return ran;
   };
-  const bool repeats = !has_bursts(topology);
+  const bool repeats = !network.has_memory();
   for (int step = 0; step < schedule->steps();) {
     int steps = repeats ? schedule->alike(step) : 1, times = steps;
     Ran ran{0, false};
@@ -94,6 +85,8 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
     total.messages += ran.messages * static_cast<std::uint64_t>(times);
     step += steps;
   }
+  total.events = network.events();
+  total.packets = network.packets();
   return total;
 }
 

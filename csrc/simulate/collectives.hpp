@@ -127,7 +127,7 @@ class Collectives final : private Holder {
 // One collective alone on a network, all members at once.
 struct CollectiveTime {
   Picoseconds time = 0;  // until the last member is done
-  std::uint64_t messages = 0, events = 0;
+  std::uint64_t messages = 0, events = 0, packets = 0;
 };
 // Steps that repeat are simulated once, where all members end them at the same time.
 Result<CollectiveTime> time_of_collective(const Topology& topology, Network& network,

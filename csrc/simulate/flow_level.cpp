@@ -26,6 +26,7 @@ class FlowLevel final : public StagedNetwork {
       buckets_[i].tokens = static_cast<double>(links[i].burst_bytes);
     }
   }
+  bool has_memory() const override { return !buckets_.empty(); }
 
  private:
   struct Flow {

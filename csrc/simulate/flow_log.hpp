@@ -26,15 +26,19 @@ class FlowLog final : public Network {
     return network_.send(at, message);
   }
   Picoseconds next() const override { return network_.next(); }
-  void advance(Picoseconds until, std::vector<Delivery>& delivered) override {
+  Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) override {
     auto known = delivered.size();
-    network_.advance(until, delivered);
+    PRISM_RETURN_IF_ERROR(network_.advance(until, delivered));
     for (; known < delivered.size(); ++known) {
       const auto flow = under_way_.extract(delivered[known].id);
       flows_[flow.mapped()].end = delivered[known].at;
     }
+    return {};
   }
   void observe(FlowObserver& observer) override { network_.observe(observer); }
+  std::uint64_t events() const override { return network_.events(); }
+  std::uint64_t packets() const override { return network_.packets(); }
+  bool has_memory() const override { return network_.has_memory(); }
   const std::vector<Flow>& flows() const { return flows_; }  // in the order in which they left
 
  private:

@@ -71,16 +71,18 @@ void StagedNetwork::deliver(Picoseconds at, const Message& message, std::span<co
   done_.push_back({at, message.id});
 }
 
-void StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered) {
-  for (auto at = next(); at <= until && at != kNever; at = next()) {
+Result<void> StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& delivered) {
+  for (auto at = next(); done_.empty() && at <= until && at != kNever; at = next()) {
+    ++events_;
     // Ends before beginnings: what has passed makes room at once.
     while (next_arrival() <= at) arrive(at);
     while (stages_.next() <= at) handle(at, stages_.pop());
     settle(at);
-    std::sort(done_.begin(), done_.end(), [](const Delivery& a, const Delivery& b) { return a.id < b.id; });
-    delivered.insert(delivered.end(), done_.begin(), done_.end());
-    done_.clear();
   }
+  std::sort(done_.begin(), done_.end(), [](const Delivery& a, const Delivery& b) { return a.id < b.id; });
+  delivered.insert(delivered.end(), done_.begin(), done_.end());
+  done_.clear();
+  return {};
 }
 
 std::optional<Network::Way> StagedNetwork::way(const Message& message) const {

@@ -18,8 +18,9 @@ class StagedNetwork : public Network {
 
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
-  void advance(Picoseconds until, std::vector<Delivery>& delivered) final;
+  Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
+  std::uint64_t events() const final { return events_; }
 
   std::optional<Way> way(const Message& message) const final;
   bool hold(std::uint32_t hold, std::span<const Way> ways, Holder& holder) final;
@@ -85,6 +86,7 @@ class StagedNetwork : public Network {
   EventQueue<Event> stages_;
   std::vector<Picoseconds> host_free_;
   std::vector<Delivery> done_;  // at the time in hand
+  std::uint64_t events_ = 0;
 };
 
 }  // namespace prism::simulate

@@ -14,15 +14,18 @@ Result<NetworkKind> network_kind(std::string_view name) {
   if (name == "closed") return NetworkKind::kClosedForm;
   if (name == "flow") return NetworkKind::kFlowLevel;
   if (name == "nic") return NetworkKind::kOccupancy;
-  return Error{ErrorCode::kInvalidInput, fmt::format("network '{}'; accepted: closed, flow, nic", name)};
+  if (name == "ns3") return NetworkKind::kPacketLevel;
+  return Error{ErrorCode::kInvalidInput, fmt::format("network '{}'; accepted: closed, flow, nic, ns3", name)};
 }
 
-std::unique_ptr<Network> make_network(NetworkKind kind, const Topology& topology) {
+Result<std::unique_ptr<Network>> make_network(NetworkKind kind, const Topology& topology, const std::string& program) {
   switch (kind) {
     case NetworkKind::kClosedForm:
       return closed_form(topology);
     case NetworkKind::kOccupancy:
       return occupancy(topology);
+    case NetworkKind::kPacketLevel:
+      return packet_level(topology, program);
     case NetworkKind::kFlowLevel:
       break;
   }

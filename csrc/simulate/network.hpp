@@ -1,10 +1,12 @@
 // The seam between those who send messages (collectives, graphs) and how a network carries them. Driven from outside:
 // time goes on only by advance(). One thread.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,11 +43,12 @@ class Network {
   // Ready to leave at `at`, which is not before the time to which the network has advanced. kInvalidInput: an endpoint
   // that does not exist or cannot be reached, a negative size.
   virtual Result<void> send(Picoseconds at, const Message& message) = 0;
-  // The earliest time at which anything happens that is known now; kNever.
+  // Nothing happens before this time; kNever: nothing will, unless something is sent.
   virtual Picoseconds next() const = 0;
-  // Lets time go on to `until`; appends what has been delivered, by (time, id). Called with next() or an earlier time,
-  // so that what a delivery sets off can be sent before time goes on.
-  virtual void advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
+  // Lets time go on to the first moment at which anything is delivered, so that what this sets off can be sent, but not
+  // beyond `until`; appends what is delivered then, by id. kPeerFailed, kTimeout, kInvalidInput, kIo: a process that
+  // the network runs in has failed.
+  virtual Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
   // Before the first message; the observer outlives the network.
   virtual void observe(FlowObserver& observer) = 0;
 
@@ -65,6 +68,12 @@ class Network {
   virtual void resume(Picoseconds left, Picoseconds now, const Way& way);
   // One that has arrived like that, for the observer.
   virtual void arrived_alone(Picoseconds left, const Way& way);
+  // Moments at which anything was simulated.
+  virtual std::uint64_t events() const = 0;
+  // That links have carried; 0 where there are none.
+  virtual std::uint64_t packets() const { return 0; }
+  // Whether messages on an idle network depend on what passed before.
+  virtual bool has_memory() const { return false; }
 };
 
 // Latency and size over the narrowest link, whatever else is under way. Host time as in flow_level().
@@ -78,9 +87,16 @@ std::unique_ptr<Network> flow_level(const Topology& topology);
 // received while it is sent, a latency later.
 std::unique_ptr<Network> occupancy(const Topology& topology);
 
-enum class NetworkKind { kClosedForm, kFlowLevel, kOccupancy };
-// "closed", "flow", "nic"; kInvalidInput names them.
+// Packets over TCP (DCTCP) by ns-3, in the process of `program`, the path of prism-ns3; the rates of links are those of
+// packets with their headers. `silence`: how long the program may take to start, or to say that it is at work.
+// kIo: it cannot be started; kInvalidInput: a link with a burst, or what it does not accept; kPeerFailed, kTimeout.
+Result<std::unique_ptr<Network>> packet_level(const Topology& topology, const std::string& program,
+                                              std::chrono::nanoseconds silence = std::chrono::minutes(1));
+
+enum class NetworkKind { kClosedForm, kFlowLevel, kOccupancy, kPacketLevel };
+// "closed", "flow", "nic", "ns3"; kInvalidInput names them.
 Result<NetworkKind> network_kind(std::string_view name);
-std::unique_ptr<Network> make_network(NetworkKind kind, const Topology& topology);
+// `program`: of packet_level(), whose errors come out here.
+Result<std::unique_ptr<Network>> make_network(NetworkKind kind, const Topology& topology, const std::string& program);
 
 }  // namespace prism::simulate

@@ -32,8 +32,10 @@ auto of_links(Value&& value) {
   };
 }
 
-std::unique_ptr<Network> network_named(const std::string& kind, const Topology& topology) {
-  return make_network(value_or_throw(network_kind(kind)), topology);
+// With the GIL held; the network may have to start a program.
+std::unique_ptr<Network> network_named(const std::string& name, const Topology& topology, const std::string& program) {
+  const auto kind = value_or_throw(network_kind(name));
+  return value_or_throw(without_gil([&] { return make_network(kind, topology, program); }));
 }
 
 Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, const Array<std::int32_t>& to,
@@ -74,9 +76,9 @@ Result<std::vector<std::int64_t>> arrivals(Network& network, const std::vector<s
   }
   std::vector<std::int64_t> arrived(at.size(), 0);
   std::vector<Delivery> delivered;
-  for (auto next = network.next(); next != kNever; next = network.next()) {
+  while (network.next() != kNever) {
     delivered.clear();
-    network.advance(next, delivered);
+    PRISM_RETURN_IF_ERROR(network.advance(kNever, delivered));
     for (const auto& one : delivered) arrived[one.id] = one.at;
   }
   return arrived;
@@ -84,10 +86,10 @@ Result<std::vector<std::int64_t>> arrivals(Network& network, const std::vector<s
 
 py::array_t<std::int64_t> messages(const Topology& topology, const std::string& kind, const Array<std::int64_t>& at,
                                    const Array<std::int32_t>& from, const Array<std::int32_t>& to,
-                                   const Array<std::int64_t>& bytes) {
+                                   const Array<std::int64_t>& bytes, const std::string& program) {
   for (const auto size : {from.size(), to.size(), bytes.size()})
     if (size != at.size()) throw py::value_error("columns of messages of different lengths");
-  const auto network = network_named(kind, topology);
+  const auto network = network_named(kind, topology, program);
   const auto when = vector_of(at), sizes = vector_of(bytes);
   const auto sources = vector_of(from), destinations = vector_of(to);
   const auto arrived =
@@ -96,10 +98,11 @@ py::array_t<std::int64_t> messages(const Topology& topology, const std::string& 
 }
 
 CollectiveTime collective(const Topology& topology, const std::string& kind, const std::string& op, int members,
-                          std::int64_t bytes, int root, int per_node, const std::string& algorithm) {
+                          std::int64_t bytes, int root, int per_node, const std::string& algorithm,
+                          const std::string& program) {
   const auto known = op_from_name(op);
   if (!known) throw py::value_error("operation '" + op + "' is not known");
-  const auto network = network_named(kind, topology);
+  const auto network = network_named(kind, topology, program);
   return value_or_throw(without_gil([&]() -> Result<CollectiveTime> {
     PRISM_ASSIGN_OR_RETURN(auto schedule, make_schedule({*known, members, bytes, root, per_node}, algorithm));
     return time_of_collective(topology, *network, std::move(schedule));
@@ -132,11 +135,14 @@ PYBIND11_MODULE(_simulate, m) {
           },
           py::arg("source"), py::arg("destination"), "The links on the way, in order.");
   m.def("messages", &messages, py::arg("topology"), py::arg("network"), py::arg("at_ps"), py::arg("source"),
-        py::arg("destination"), py::arg("bytes"), "When each message arrives, in picoseconds.");
+        py::arg("destination"), py::arg("bytes"), py::arg("program") = "",
+        "When each message arrives, in picoseconds.");
   py::class_<CollectiveTime>(m, "CollectiveTime")
       .def_readonly("time_ps", &CollectiveTime::time)
       .def_readonly("messages", &CollectiveTime::messages)
-      .def_readonly("events", &CollectiveTime::events);
+      .def_readonly("events", &CollectiveTime::events)
+      .def_readonly("packets", &CollectiveTime::packets);
   m.def("collective", &collective, py::arg("topology"), py::arg("network"), py::arg("op"), py::arg("members"),
-        py::arg("bytes"), py::arg("root") = 0, py::arg("per_node") = 1, py::arg("algorithm") = "");
+        py::arg("bytes"), py::arg("root") = 0, py::arg("per_node") = 1, py::arg("algorithm") = "",
+        py::arg("program") = "");
 }

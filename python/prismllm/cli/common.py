@@ -139,8 +139,18 @@ def wrong_use(what: str):
 
 
 @contextlib.contextmanager
+def network_process():
+    """Where the program of a network fails under way: what it said, and exit code 4."""
+    try:
+        yield
+    except RuntimeError as reason:
+        raise CommandError(str(reason), 4) from None
+
+
+@contextlib.contextmanager
 def replaying(trace: str):
-    """Where a trace contradicts itself and its replay comes to no end: who waits for whom, and exit code 4."""
+    """Where a trace contradicts itself and its replay comes to no end: who waits for whom, and exit code 4; also where
+    the program of a network fails."""
     try:
         yield
     except RuntimeError as reason:

@@ -12,7 +12,7 @@ from prismllm.cli.fragments import TraceFile
 from prismllm.units import duration, size
 
 _RANKS_SHOWN, _LINKS_SHOWN = 16, 8
-_NETWORKS = ("closed", "flow", "nic")  # prismllm.simulate, which loads a native module
+_NETWORKS = ("closed", "flow", "nic", "ns3")  # prismllm.simulate, which loads a native module
 
 
 @click.command(
@@ -30,7 +30,8 @@ _NETWORKS = ("closed", "flow", "nic")  # prismllm.simulate, which loads a native
 @click.option("--comm", type=click.Path(exists=True, dir_okay=False), metavar="CLUSTER.toml",
               help="Communication takes what it takes on this cluster's network, rank i on its device i.")  # fmt: skip
 @click.option("--network", type=click.Choice(_NETWORKS),
-              help="flow: links are shared; nic: a message at a time; closed: each alone  [default: flow]")  # fmt: skip
+              help="flow: links are shared; nic: a message at a time; closed: each alone; ns3: packets"
+                   "  [default: flow]")  # fmt: skip
 @click.option("--algorithm", "algorithms", multiple=True, metavar="OP=NAME",
               help="For example all_reduce=tree; names as in `prism simulate collective`. Repeatable.")  # fmt: skip
 @common_options

@@ -6,11 +6,11 @@ import dataclasses
 
 import click
 
-from prismllm.cli.common import Output, common_options, wrong_use
+from prismllm.cli.common import Output, common_options, network_process, wrong_use
 from prismllm.cli.memory_size import MemorySize
 from prismllm.units import counted, duration, size
 
-_NETWORKS = ("closed", "flow", "nic")  # prismllm.simulate, which loads a native module
+_NETWORKS = ("closed", "flow", "nic", "ns3")  # prismllm.simulate, which loads a native module
 
 
 @click.group(
@@ -41,7 +41,8 @@ def command() -> None:
 @click.option("--per-node", type=click.IntRange(1), help="Ranks of a node, for hierarchical  [default: the cluster's]")
 @click.option("--root", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--network", type=click.Choice(_NETWORKS), default="flow", show_default=True,
-              help="flow: links shared max-min fairly; nic: messages one by one; closed: each alone.")  # fmt: skip
+              help="flow: links shared max-min fairly; nic: messages one by one; closed: each alone; "
+                   "ns3: packets (`make ns3`).")  # fmt: skip
 @common_options
 def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: str | None,
                bandwidth: float | None, latency: float | None, algorithm: str, per_node: int | None, root: int,
@@ -56,7 +57,7 @@ def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: 
     links = {} if cluster else {"bandwidth": 50e9 if bandwidth is None else bandwidth,
                                 "latency_s": 1e-6 if latency is None else latency}  # fmt: skip
     topology = None
-    with wrong_use(cluster or op):
+    with wrong_use(cluster or op), network_process():
         if cluster:
             from prismllm.cluster import load
 
@@ -66,13 +67,17 @@ def collective(output: Output, op: str, ranks: int | None, size_: int, cluster: 
             per_node = per_node or simulate.ranks_per_node(loaded.graph())
         done = simulate.collective(op, ranks, size_, topology=topology, network=network, algorithm=algorithm, root=root,
                                    per_node=per_node or 1, **links)  # fmt: skip
-    output.result(dataclasses.asdict(done))
+    result = dataclasses.asdict(done)
+    if network != "ns3":
+        del result["packets"]
+    output.result(result)
     output.table(
         f"{op} of {size(size_)} over {counted(ranks, 'rank')}",
         [
             ("time", duration(done.time_s)),
             ("bandwidth", f"{done.algorithm_bandwidth / 1e9:.4g} GB/s, bus {done.bus_bandwidth / 1e9:.4g} GB/s"),
             ("messages", f"{done.flows:,}"),
+            *([("packets", f"{done.packets:,}")] if network == "ns3" else []),
             ("simulated", f"in {duration(done.wall_s)}, {done.events:,} events"),
         ],
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from prismllm import _replay
 from prismllm.simulate import NETWORKS, ranks_per_node, topology_of
+from prismllm.simulate.packets import program_of
 
 if TYPE_CHECKING:
     from prismllm._simulate import Topology
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class NetworkOptions:
     """`topology`: a cluster (prismllm.cluster.load) or a network of prismllm.simulate; rank i is its endpoint i, or
     placement[i]. `network`: "flow", messages share links max-min fairly, "nic", endpoints send and receive one after
-    the other, or "closed", each as if it were alone.
+    the other, "closed", each as if it were alone, or "ns3", packets.
 
     `algorithms`: by operation ("all_reduce" means all its variants), as prismllm.simulate.ALGORITHMS names them; others
     run by what is usual. `per_node`: consecutive ranks of a node, for "hierarchical"; None: the cluster's.
@@ -60,7 +61,8 @@ class NetworkOptions:
     def native(self) -> _replay.NetworkOptions:
         per_node = self.per_node or (1 if self._graph is None else ranks_per_node(self._graph))
         return _replay.NetworkOptions(self.links, self.network, dict(self.algorithms), per_node,
-                                      list(self.placement or []), self.bins, self.flows)  # fmt: skip
+                                      list(self.placement or []), self.bins, self.flows,
+                                      program_of(self.network))  # fmt: skip
 
 
 @dataclass(frozen=True)

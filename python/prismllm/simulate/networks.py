@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from prismllm.cluster import Cluster, ClusterGraph
 
 # closed: latency and size over the narrowest link, nothing shared. flow: links are shared max-min fairly. nic:
-# endpoints send and receive one message after the other.
-NETWORKS = ("closed", "flow", "nic")
+# endpoints send and receive one message after the other. ns3: packets, in a program of its own (packets.py).
+NETWORKS = ("closed", "flow", "nic", "ns3")
 _PICOSECONDS = 10**12
 
 

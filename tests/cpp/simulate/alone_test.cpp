@@ -34,7 +34,7 @@ struct Seen {
 
 // A log holds no ways: with it all messages are events.
 Seen play(const Topology& topology, NetworkKind kind, const Scene& scene, bool as_events) {
-  const auto network = make_network(kind, topology);
+  const auto network = make_network(kind, topology, {}).value();
   FlowLog log(*network, [](const Message&) {});
   Network& sends = as_events ? static_cast<Network&>(log) : *network;
   LinkUse use(topology.links().size(), 16);
@@ -63,7 +63,7 @@ Seen play(const Topology& topology, NetworkKind kind, const Scene& scene, bool a
     for (auto at = next(); at < until; at = next()) {
       collectives.advance(at, done);
       delivered.clear();
-      sends.advance(at, delivered);
+      REQUIRE(sends.advance(at, delivered));
       seen.deliveries += delivered.size();
       for (const auto& one : delivered) {
         if ((one.id & Collectives::kMark) != 0)

@@ -106,17 +106,17 @@ TEST_CASE("members that come late hold up the others, and what came early is not
   std::vector<Delivery> delivered;
   while (network->next() <= 10 * kMillisecond) {
     delivered.clear();
-    network->advance(network->next(), delivered);
+    REQUIRE(network->advance(network->next(), delivered));
     for (const auto& one : delivered) REQUIRE(collectives.delivered(one, done));
   }
   CHECK(done.empty());
-  network->advance(10 * kMillisecond, delivered);
+  REQUIRE(network->advance(10 * kMillisecond, delivered));
   REQUIRE(collectives.enter(run, 2, 10 * kMillisecond, done));
   const auto next = [&] { return std::min(network->next(), collectives.next()); };
   for (auto at = next(); at != kNever; at = next()) {
     collectives.advance(at, done);
     delivered.clear();
-    network->advance(at, delivered);
+    REQUIRE(network->advance(at, delivered));
     for (const auto& one : delivered) REQUIRE(collectives.delivered(one, done));
   }
   REQUIRE(done.size() == 4);

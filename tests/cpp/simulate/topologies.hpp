@@ -31,7 +31,8 @@ inline std::vector<Picoseconds> arrivals(Network& network, const std::vector<Sen
   for (std::size_t i = 0; i < sent.size(); ++i)
     if (!network.send(sent[i].at, {i, sent[i].from, sent[i].to, sent[i].bytes})) return {};
   std::vector<Delivery> delivered;
-  while (network.next() != kNever) network.advance(network.next(), delivered);
+  while (network.next() != kNever)
+    if (!network.advance(kNever, delivered)) return {};
   for (const auto& one : delivered) at[one.id] = one.at;
   return at;
 }
