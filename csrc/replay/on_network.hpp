@@ -20,6 +20,7 @@ class OnNetwork final : public Carrier {
   // kInvalidInput: fewer endpoints than ranks, an algorithm that is none.
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
+  void came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
@@ -31,18 +32,22 @@ class OnNetwork final : public Carrier {
  private:
   struct Ends {
     std::uint32_t send, receive;  // entries, or kNone
+    bool sender_is_done = false;
   };
   struct Sender {
     std::int32_t source, destination, comm;  // as in NetworkUse::Flows
   };
   OnNetwork(const Job& job, NetworkOptions options);
   void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
+  // Whether its messages look for each other from then on, although the rule is the last member's.
+  bool enters_as_it_comes(std::uint32_t entry) const;
   void begin(std::uint32_t collective, simulate::Picoseconds at);
   void take_done(std::vector<Ended>& ended);
   void deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended);
   // Errors of the network and of schedules, with whose they are.
   void fail(int rank, std::uint32_t entry, const Error& error);
   void check(const Result<void>& of_collectives);
+  simulate::Picoseconds ready(std::uint32_t entry) const { return ready_.empty() || entry == kNone ? 0 : ready_[entry]; }
   int endpoint(int rank) const { return options_.placement.empty() ? rank : options_.placement[rank]; }
   Sender sender_of(std::uint64_t message) const;
 
@@ -54,6 +59,7 @@ class OnNetwork final : public Carrier {
   simulate::Network* sends_ = nullptr;  // the log, or the network
   std::optional<simulate::Collectives> collectives_;
   std::vector<std::uint32_t> run_of_;         // [collectives]: kNone until somebody starts
+  std::vector<simulate::Picoseconds> ready_;  // [entries] its host is, for its messages; empty: at once
   std::vector<std::uint32_t> collective_of_;  // by run
   std::vector<Ends> messages_;                // by id
   std::vector<std::uint32_t> free_messages_;

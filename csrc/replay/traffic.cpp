@@ -17,11 +17,16 @@ int per_node(std::span<const std::int32_t> members, int ranks_per_node) {
   return members.size() % size == 0 ? static_cast<int>(size) : 1;
 }
 
-bool moves_an_all_reduce(Op kind, const ProgressModel& model) {
-  return model.name == "gloo" && (kind == Op::kReduceScatter || kind == Op::kReduce);
+bool is_ring_of_gloo(Op kind, const ProgressModel& model) {
+  return model.name == "gloo" &&
+         (kind == Op::kAllReduce || kind == Op::kReduceScatter || kind == Op::kReduce || kind == Op::kAllGather);
 }
 
 }  // namespace
+
+bool is_later_first(Op kind, const ProgressModel& model, const NetworkOptions& options) {
+  return model.name == "gloo" && kind == Op::kAllToAll && options.algorithms.count(kind) == 0;
+}
 
 std::int64_t bytes_of(const Job& job, std::uint32_t entry) {
   const ClassView& view = job.view(job.entry_rank[entry]);
@@ -40,8 +45,8 @@ std::string describe(const Job& job, std::uint32_t entry) {
 // Bytes mean what they do in closed_form_ns() of service_times.cpp: the tensor of an all_reduce, broadcast, reduce or
 // all_to_all, all that an all_gather or a gather brings together, a reduce_scatter or scatter spreads. Where members
 // differ (uneven splits), every one moves what the largest does. Without another choice the algorithms are
-// simulate::default_algorithm()'s, but Gloo's where it was measured: reduce_scatter and reduce move what an all_reduce
-// does, and what starts by a star or a tree is one.
+// simulate::default_algorithm()'s, but Gloo's where it was measured: rings in segments, a reduce_scatter moves what an
+// all_reduce does, and what starts by a star or a tree is one.
 Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options) {
   const Op kind = simulate::kind_of(collective.op);
   Traffic traffic{{.op = kind,
@@ -67,8 +72,12 @@ Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOp
   const auto chosen = options.algorithms.find(kind);
   if (chosen != options.algorithms.end()) {
     traffic.algorithm = chosen->second;
-  } else if (moves_an_all_reduce(kind, job.model)) {
-    shape.op = Op::kAllReduce;
+  } else if (is_ring_of_gloo(kind, job.model)) {
+    if (kind == Op::kReduceScatter) shape.op = Op::kAllReduce;
+    traffic.algorithm = "segmented_ring";
+    traffic.manner = simulate::Manner::kBuffered;
+  } else if (is_later_first(kind, job.model, options)) {
+    traffic.manner = simulate::Manner::kLaterFirst;
   } else if (rule == StartRule::kStar) {
     traffic.algorithm = "direct";
   }

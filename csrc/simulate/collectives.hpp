@@ -1,5 +1,6 @@
 // Collectives under way on a network: who is in which step, and which messages are between them.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -18,6 +19,12 @@ enum class Manner {
   // Once their receiver has come, too; a member waits in its steps for what it receives only, and at the end for all
   // that it has sent (Gloo's trees: each message needs its two ends and what it hands on, nothing else).
   kBothEnds,
+  // As by both ends; and what a member sends to one that has come after it, and is half of the group or more before it,
+  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all).
+  kLaterFirst,
+  // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages from
+  // one member to another pass one after the other.
+  kBuffered,
 };
 
 class Collectives {
@@ -50,13 +57,15 @@ class Collectives {
 
  private:
   struct Member {
-    int step = -1;        // not come yet
-    int outstanding = 0;  // messages that this step waits for
-    int posted = 0;       // kBothEnds: its own that have not arrived
+    int step = -1;                     // the last that has begun; not come yet
+    std::array<int, 2> outstanding{};  // [lanes] messages that the last step in it waits for
+    Picoseconds came = 0;
+    int posted = 0;                    // kBothEnds: its own that have not arrived
   };
   struct Held {
     std::int32_t from, to, step;
     std::int64_t bytes;
+    Picoseconds at;  // at which its sender was ready
   };
   struct Run {
     std::unique_ptr<Schedule> schedule;
@@ -66,6 +75,7 @@ class Collectives {
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
     std::vector<Held> held;  // kBothEnds
+    std::vector<Held> behind;  // kLaterFirst: messages behind the opposite ones
   };
   Result<void> go_on(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
   Result<void> begin_step(std::uint32_t run, int member, Picoseconds at);

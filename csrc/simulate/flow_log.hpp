@@ -25,6 +25,9 @@ class FlowLog final : public Network {
     sends_(message);
     return network_.send(at, message);
   }
+  Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) override {
+    return network_.begin_operation(endpoint, at);
+  }
   Picoseconds next() const override { return network_.next(); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) override {
     auto known = delivered.size();

@@ -1,6 +1,9 @@
 // What every network does with a message before and after its bytes pass: the time that it takes on the processors of
-// the two hosts, first come, first served, and the latency of its way.
+// the two hosts, first come, first served, and the latency of its way. On a connection it waits for those before it.
 #pragma once
+#include <deque>
+#include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,10 +14,10 @@ namespace prism::simulate {
 
 class StagedNetwork : public Network {
  public:
-  explicit StagedNetwork(const Topology& topology)
-      : topology_(topology), host_free_(topology.spec().host_message.size()) {}
+  explicit StagedNetwork(const Topology& topology);
 
   Result<void> send(Picoseconds at, const Message& message) final;
+  Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
@@ -39,19 +42,24 @@ class StagedNetwork : public Network {
   FlowObserver* observer() const { return observer_; }
 
  private:
-  enum class Stage : std::uint8_t { kReady, kPasses, kTaken };
+  enum class Stage : std::uint8_t { kReady, kPasses, kNext, kTaken };
   struct Event {
     Stage stage;
     Message message;
     std::span<const LinkId> route;
   };
-  Picoseconds on_host(int endpoint, Picoseconds at);  // when its turn on the host's processors is over
+  // When its turn on the host's processors is over, of which it needs so much as there is for its host.
+  Picoseconds on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs);
   void handle(Picoseconds at, const Event& event);
+  // Of the connection that this message was the first of, the next one.
+  void next_of_connection(Picoseconds at, const Message& message);
+  void received(Picoseconds at, const Message& message);
 
   const Topology& topology_;
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
-  std::vector<Picoseconds> host_free_;
+  std::vector<std::vector<Picoseconds>> host_free_;  // [hosts][processors] when
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::deque<Passing>> connections_;  // in use: who waits
   std::vector<Delivery> done_;  // at the time in hand
 };
 

@@ -24,6 +24,7 @@ const std::vector<Choice>& choices() {
       {"ring",
        {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather},
        [](const CollectiveShape& shape) { return schedules::ring(shape, shape.op == Op::kAllReduce ? 2 : 1); }},
+      {"segmented_ring", {Op::kAllReduce, Op::kReduce, Op::kAllGather}, &schedules::segmented_ring},
       {"tree", {Op::kAllReduce}, &schedules::double_binary_tree},
       {"tree", {Op::kBroadcast, Op::kReduce, Op::kGather, Op::kScatter}, &schedules::binomial},
       {"halving_doubling", {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather}, &schedules::halving_doubling},

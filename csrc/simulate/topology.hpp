@@ -38,6 +38,8 @@ struct TopologySpec {
   std::vector<std::int32_t> vertex_host;  // [vertices] -1: of none, a switch between hosts
   std::vector<std::int32_t> host;         // [endpoints] whose processors its messages take; empty: none
   std::vector<Picoseconds> host_message;  // [hosts] time of a message on the sender's and on the receiver's
+  std::vector<Picoseconds> host_operation;        // [hosts] time of an operation at each member; empty: none
+  std::vector<std::int32_t> host_processors;       // [hosts] so many of these at a time; empty: one
   Spread spread = Spread::kBalanced;
 };
 

@@ -16,7 +16,7 @@ def testbed_options(command: Callable) -> Callable:
     """--hosts and --rate, handed to the command as `bed`: (hosts, bits per second), or None."""
 
     @click.option("--hosts", type=click.IntRange(1, 200), metavar="H",
-                  help="Ranks are on H hosts, network namespaces around a switch, N/H on each; needs root.")  # fmt: skip
+                  help="Ranks are on H hosts, namespaces around a switch, N/H on each; root only.")  # fmt: skip
     @click.option("--rate", metavar="RATE", help="Of each host's link, both ways, as tc writes it: 400mbit.")
     @functools.wraps(command)
     def with_testbed(*args, hosts, rate, **kwargs):

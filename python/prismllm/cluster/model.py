@@ -121,6 +121,16 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Processors:
+    """Of one machine that stands for all nodes: a message needs one of them for `message_ps` at either end, an
+    operation for `operation_ps` at each member."""
+
+    count: int
+    message_ps: int
+    operation_ps: int
+
+
+@dataclass(frozen=True)
 class SiteLink:
     """Cables from the top switches of one site, in turn, to those of another: `first` and `second` count sites."""
 
