@@ -80,7 +80,8 @@ void OnNetwork::came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>
 }
 
 bool OnNetwork::enters_as_it_comes(std::uint32_t entry) const {
-  return is_later_first(simulate::kind_of(job_.op(entry)), job_.model, options_);
+  const auto members = job_.collectives[job_.meets[entry]].size;
+  return is_later_first(simulate::kind_of(job_.op(entry)), members, job_.model, options_);
 }
 
 void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
@@ -179,7 +180,11 @@ void OnNetwork::take_done(std::vector<Ended>& ended) {
   for (const auto& one : done_) {
     const Collective& collective = job_.collectives[collective_of_[one.run]];
     const auto entry = job_.member_entry[collective.member_base + static_cast<std::uint32_t>(one.member)];
-    if (is_entry(entry)) ended.push_back({entry, to_nanoseconds(one.at)});
+    if (!is_entry(entry)) continue;
+    auto at = one.at;
+    if (job_.model.copies_gathered && simulate::kind_of(collective.op) == Op::kAllGather)
+      at = sends_->copy(endpoint(job_.entry_rank[entry]), at, bytes_of(job_, entry));
+    ended.push_back({entry, to_nanoseconds(at)});
   }
   done_.clear();
 }

@@ -23,6 +23,7 @@ struct ProgressModel {
   bool tags = true;  // whether messages are told apart by tag
   // A send of at most so many bytes ends as soon as its receiver is there: the rest is the system's.
   std::int64_t send_buffer_bytes = 0;
+  bool copies_gathered = false;  // what an all_gather brings together, from a buffer of its own
   StartRule rule(Op op) const;
 };
 

@@ -24,8 +24,9 @@ bool is_ring_of_gloo(Op kind, const ProgressModel& model) {
 
 }  // namespace
 
-bool is_later_first(Op kind, const ProgressModel& model, const NetworkOptions& options) {
-  return model.name == "gloo" && kind == Op::kAllToAll && options.algorithms.count(kind) == 0;
+bool is_later_first(Op kind, std::uint32_t members, const ProgressModel& model, const NetworkOptions& options) {
+  return model.name == "gloo" && (kind == Op::kAllToAll || (kind == Op::kAllGather && members == 2)) &&
+         options.algorithms.count(kind) == 0;
 }
 
 std::int64_t bytes_of(const Job& job, std::uint32_t entry) {
@@ -76,11 +77,10 @@ Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOp
     if (kind == Op::kReduceScatter) shape.op = Op::kAllReduce;
     traffic.algorithm = "segmented_ring";
     traffic.manner = simulate::Manner::kBuffered;
-  } else if (is_later_first(kind, job.model, options)) {
-    traffic.manner = simulate::Manner::kLaterFirst;
   } else if (rule == StartRule::kStar) {
     traffic.algorithm = "direct";
   }
+  if (is_later_first(kind, collective.size, job.model, options)) traffic.manner = simulate::Manner::kLaterFirst;
   return traffic;
 }
 

@@ -142,7 +142,9 @@ Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picos
   in_flight_[index] = message;
   ++sent_;
   const auto& endpoints = runs_[message.run].endpoints;
-  const auto connection = runs_[message.run].manner == Manner::kBuffered ? static_cast<std::int32_t>(message.run) : -1;
+  const auto manner = runs_[message.run].manner;
+  const bool ordered = manner == Manner::kBuffered || manner == Manner::kLaterFirst;
+  const auto connection = ordered ? static_cast<std::int32_t>(message.run) : -1;
   auto sent = network_.send(at, {index | kMark, endpoints[message.from], endpoints[message.to], bytes, connection});
   if (!sent) refused_ = message;
   return sent;

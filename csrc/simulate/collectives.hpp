@@ -20,7 +20,8 @@ enum class Manner {
   // that it has sent (Gloo's trees: each message needs its two ends and what it hands on, nothing else).
   kBothEnds,
   // As by both ends; and what a member sends to one that has come after it, and is half of the group or more before it,
-  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all).
+  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all). Messages from
+  // one member to another pass one after the other.
   kLaterFirst,
   // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages from
   // one member to another pass one after the other.

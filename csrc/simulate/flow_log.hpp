@@ -28,6 +28,9 @@ class FlowLog final : public Network {
   Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) override {
     return network_.begin_operation(endpoint, at);
   }
+  Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) override {
+    return network_.copy(endpoint, at, bytes);
+  }
   Picoseconds next() const override { return network_.next(); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) override {
     auto known = delivered.size();

@@ -27,10 +27,20 @@ Picoseconds StagedNetwork::begin_operation(std::int32_t endpoint, Picoseconds at
 Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs) {
   const auto& spec = topology_.spec();
   if (spec.host.empty() || needs.empty()) return at;
+  return on_host(spec.host[endpoint], at, needs[spec.host[endpoint]]);
+}
+
+Picoseconds StagedNetwork::copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) {
+  const auto& spec = topology_.spec();
+  if (spec.host.empty() || spec.host_bytes_per_second.empty()) return at;
   const auto host = spec.host[endpoint];
-  if (needs[host] == 0) return at;
+  return on_host(host, at, transfer_time(static_cast<double>(bytes), spec.host_bytes_per_second[host]));
+}
+
+Picoseconds StagedNetwork::on_host(std::int32_t host, Picoseconds at, Picoseconds needs) {
+  if (needs == 0) return at;
   auto& free = *std::min_element(host_free_[host].begin(), host_free_[host].end());
-  return free = later(std::max(free, at), needs[host]);
+  return free = later(std::max(free, at), needs);
 }
 
 void StagedNetwork::handle(Picoseconds at, const Event& event) {

@@ -18,6 +18,7 @@ class StagedNetwork : public Network {
 
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) final;
+  Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   void advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
@@ -48,8 +49,9 @@ class StagedNetwork : public Network {
     Message message;
     std::span<const LinkId> route;
   };
-  // When its turn on the host's processors is over, of which it needs so much as there is for its host.
+  // When its turn on the host's processors is over, of which it needs so much (as there is for its host).
   Picoseconds on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs);
+  Picoseconds on_host(std::int32_t host, Picoseconds at, Picoseconds needs);
   void handle(Picoseconds at, const Event& event);
   // Of the connection that this message was the first of, the next one.
   void next_of_connection(Picoseconds at, const Message& message);

@@ -37,6 +37,11 @@ class Network {
     static_cast<void>(endpoint);
     return at;
   }
+  // From `at` on it copies bytes, on its host's processors: when that is over.
+  virtual Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) {
+    static_cast<void>(endpoint), static_cast<void>(bytes);
+    return at;
+  }
   // The earliest time at which anything happens that is known now; kNever.
   virtual Picoseconds next() const = 0;
   // Lets time go on to `until`; appends what has been delivered, by (time, id). Called with next() or an earlier time,

@@ -77,9 +77,9 @@ def of_model(points, model, place, spread=0.0):
 ])  # fmt: skip
 def test_a_fit_to_what_a_model_says_finds_the_model(truth):
     place = Place(4, 4)
-    points = make_plan(place, ("all_reduce", "broadcast", "gather", "send"), 1 << 22)
+    points = make_plan(place, ("all_reduce", "all_gather", "broadcast", "gather", "send"), 1 << 22)
     found = fit(of_model(points, truth, place), place, 2)
-    for name in PARAMETERS:
+    for name in (*PARAMETERS, "copy_bytes_per_second"):
         assert getattr(found.model, name) == pytest.approx(getattr(truth, name), rel=0.02), name
     assert found.held_out and max(abs(one.error) for one in found.held_out) < 0.01
 
@@ -101,7 +101,7 @@ def test_outliers_do_not_rule_the_fit():
 
 def test_too_few_or_impossible_measurements_are_refused():
     point = Point("send", PAIR, 4)
-    with pytest.raises(ValueError, match="1 measurements for 5 parameters"):
+    with pytest.raises(ValueError, match="1 measurements for 4 parameters"):
         fit([Measured(point, 1.0)], Place(2, 2), 2)
     for time in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="accepted: above 0"):
@@ -171,6 +171,7 @@ def test_a_model_is_a_cluster_file_for_simulations(run_prism, tmp_path):
     assert graph.host.tolist() == [0, 0, 1, 1]
     shared = graph.processors
     assert (shared.count, shared.message_ps, shared.operation_ps) == (2, 30_000_000, 60_000_000)
+    assert shared.copy_bytes_per_second == 2e9
     done = run_prism("simulate", "collective", "all_reduce", "--bytes", "1M", "--cluster", "model.toml", "--json", "-")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["time_s"] > 1.5 * (1e6 - 6 * 60e3) / 50e6

@@ -59,7 +59,10 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
             measured = measure(points, ranks, backend, repeat, testbed, deadline)
     except LaunchError as failure:
         raise CommandError(str(failure), failure.exit_code) from None
-    found = fit(measured, place, processors, backend)
+    try:
+        found = fit(measured, place, processors, backend)
+    except ValueError as reason:
+        raise click.UsageError(f"the model cannot be fitted: {reason}") from None
     rows, overall = by_operation(found), residual(found.residuals)
     where = f"{bed[0]} hosts at {bed[1] / 1e6:g} Mb/s" if bed else "this machine"
     comment = (f"Measured by prism bench-comm: {backend}, {ranks} ranks, {where}.\n"

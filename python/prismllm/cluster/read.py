@@ -51,7 +51,8 @@ def read_toml(text: str, file: str) -> Cluster:
     links = read_site_links(values, sites)
     shared = values["processors"]
     if shared:
-        shared = Processors(shared["count"], round(shared["message_time"]), round(shared["operation_time"]))
+        shared = Processors(shared["count"], round(shared["message_time"]), round(shared["operation_time"]),
+                            float(shared["copy"] or 0))  # fmt: skip
     return Cluster(values["name"], read_placement(values, sites), tuple(site for site, _ in sites), links,
                    processors=shared or None)  # fmt: skip
 

@@ -19,9 +19,9 @@ _STEP = 0.03  # of a logarithm, for derivatives: wide, as a simulation is not sm
 _LEAST_SPREAD = 0.01
 _HARD = 2.0  # in units of the spread: from there on a residual pulls less than its square (Huber)
 # No measurement says more than this; e^x of what is beyond may be no number.
-_BOUNDS = {"message_s": (1e-8, 1e-2), "operation_s": (1e-8, 1e-1), "bytes_per_second": (1e3, 1e13),
-           "burst_bytes": (1.0, 1e10), "delay_s": (1e-8, 1.0), "inside_bytes_per_second": (1e3, 1e13),
-           "inside_delay_s": (1e-8, 1.0)}  # fmt: skip
+_TIME, _RATE = (1e-8, 1.0), (1e3, 1e13)
+_BOUNDS = {"message_s": _TIME, "operation_s": _TIME, "copy_bytes_per_second": _RATE, "bytes_per_second": _RATE,
+           "burst_bytes": (1.0, 1e10), "delay_s": _TIME, "inside_bytes_per_second": _RATE, "inside_delay_s": _TIME}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Fit:
 def fit(measured: Sequence[Measured], place: Place, processors: int, backend: str = "gloo") -> Fit:
     """ValueError where there is too little to fit."""
     used = [one for one in measured if not one.point.held_out]
-    names = CommModel().free(place)
+    names = CommModel().free(place, {one.point.op for one in used})
     if len(used) < len(names):
         raise ValueError(f"{len(used)} measurements for {len(names)} parameters; accepted: at least as many")
     for one in measured:
