@@ -86,7 +86,8 @@ bool OnNetwork::enters_as_it_comes(std::uint32_t entry) const {
 
 void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
   // By other rules each member is in since it has been taken up, and its messages find out whom they need.
-  if (job_.model.rule(job_.op(entry)) == StartRule::kLastMember && !enters_as_it_comes(entry)) enter(entry, at_ns, ended);
+  if (job_.model.rule(job_.op(entry)) == StartRule::kLastMember && !enters_as_it_comes(entry))
+    enter(entry, at_ns, ended);
 }
 
 void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
@@ -96,7 +97,8 @@ void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended
   const auto collective = job_.meets[entry];
   if (run_of_[collective] == kNone) begin(collective, at);
   if (error_) return;
-  check(collectives_->enter(run_of_[collective], static_cast<int>(job_.entry_member[entry]), std::max(at, ready(entry)), done_));
+  check(collectives_->enter(run_of_[collective], static_cast<int>(job_.entry_member[entry]), std::max(at, ready(entry)),
+                            done_));
   take_done(ended);
 }
 

@@ -47,7 +47,9 @@ class OnNetwork final : public Carrier {
   // Errors of the network and of schedules, with whose they are.
   void fail(int rank, std::uint32_t entry, const Error& error);
   void check(const Result<void>& of_collectives);
-  simulate::Picoseconds ready(std::uint32_t entry) const { return ready_.empty() || entry == kNone ? 0 : ready_[entry]; }
+  simulate::Picoseconds ready(std::uint32_t entry) const {
+    return ready_.empty() || entry == kNone ? 0 : ready_[entry];
+  }
   int endpoint(int rank) const { return options_.placement.empty() ? rank : options_.placement[rank]; }
   Sender sender_of(std::uint64_t message) const;
 

@@ -21,7 +21,8 @@ StartRule ProgressModel::rule(Op op) const {
 }
 
 ProgressModel progress_model(std::string_view name) {
-  if (name == "gloo") return {.name = "gloo", .workers = 2, .tags = true, .send_buffer_bytes = 1 << 20, .copies_gathered = true};
+  if (name == "gloo")
+    return {.name = "gloo", .workers = 2, .tags = true, .send_buffer_bytes = 1 << 20, .copies_gathered = true};
   if (name == "nccl") return {.name = "nccl", .workers = 1, .tags = false};
   return {.name = "conservative", .workers = 1, .tags = true};
 }

@@ -69,9 +69,8 @@ Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>&
   if (sender_ends && in_steps) PRISM_RETURN_IF_ERROR(go_on(message.run, message.from, delivery.at, done));
   if (sender_ends && both_ends) end(message.run, message.from, delivery.at, done);
   auto& behind = run.behind;
-  const auto opposite = std::find_if(behind.begin(), behind.end(), [&](const Held& one) {
-    return one.from == message.to && one.to == message.from;
-  });
+  const auto opposite = std::find_if(behind.begin(), behind.end(),
+                                     [&](const Held& one) { return one.from == message.to && one.to == message.from; });
   if (opposite != behind.end()) {
     const Held one = *opposite;
     behind.erase(opposite);

@@ -20,10 +20,12 @@ enum class Manner {
   // that it has sent (Gloo's trees: each message needs its two ends and what it hands on, nothing else).
   kBothEnds,
   // As by both ends; and what a member sends to one that has come after it, and is half of the group or more before it,
-  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all). Messages from
+  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all).
+  // Messages from
   // one member to another pass one after the other.
   kLaterFirst,
-  // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages from
+  // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages
+  // from
   // one member to another pass one after the other.
   kBuffered,
 };
@@ -61,7 +63,7 @@ class Collectives {
     int step = -1;                     // the last that has begun; not come yet
     std::array<int, 2> outstanding{};  // [lanes] messages that the last step in it waits for
     Picoseconds came = 0;
-    int posted = 0;                    // kBothEnds: its own that have not arrived
+    int posted = 0;  // kBothEnds: its own that have not arrived
   };
   struct Held {
     std::int32_t from, to, step;
@@ -75,7 +77,7 @@ class Collectives {
     std::unordered_map<std::uint64_t, int> early;  // (member, step) -> messages that came before the member got there
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
-    std::vector<Held> held;  // kBothEnds
+    std::vector<Held> held;    // kBothEnds
     std::vector<Held> behind;  // kLaterFirst: messages behind the opposite ones
   };
   Result<void> go_on(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);

@@ -61,7 +61,8 @@ class StagedNetwork : public Network {
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
   std::vector<std::vector<Picoseconds>> host_free_;  // [hosts][processors] when
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::deque<Passing>> connections_;  // in use: who waits
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::deque<Passing>>
+      connections_;             // in use: who waits
   std::vector<Delivery> done_;  // at the time in hand
 };
 

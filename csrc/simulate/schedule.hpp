@@ -44,10 +44,13 @@ struct CollectiveShape {
   std::int64_t bytes = 0;
   int root = 0;      // group rank
   int per_node = 1;  // hierarchical: consecutive members that share a node
+  // all_to_all, direct, where members differ: what each sends and receives, itself included; what one sends is spread
+  // over the others as all that is received. Empty: all the same.
+  std::vector<std::int64_t> sent = {}, received = {};
 };
 
-// "ring", "segmented_ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty: what an op usually
-// runs by.
+// "ring", "segmented_ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty:
+// what an op usually runs by.
 //   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours
 //   segmented_ring      all_reduce, reduce, all_gather: rings with every part in two or more segments of which two are
 //                       under way at a time; empty segments are not sent (Gloo's)

@@ -55,7 +55,9 @@ class SegmentedRing final : public Schedule {
     }
     const int first = reduces_ && step < around() ? 1 : 0;
     const int within = step % around();
-    const auto passed_on = [&](std::int64_t by) { return bytes_at(((by + first) * per_member_ + within) % segments()); };
+    const auto passed_on = [&](std::int64_t by) {
+      return bytes_at(((by + first) * per_member_ + within) % segments());
+    };
     if (const auto bytes = passed_on(member)) sends.push_back({(member + size - 1) % size, bytes});
     return passed_on((member + 1) % size) > 0;
   }
@@ -65,7 +67,8 @@ class SegmentedRing final : public Schedule {
   std::int64_t segments() const { return per_member_ * shape_.members; }
   std::int64_t bytes_at(std::int64_t segment) const {
     if (!reduces_)
-      return std::clamp<std::int64_t>(divided(shape_.bytes, shape_.members) - segment % per_member_ * segment_, 0, segment_);
+      return std::clamp<std::int64_t>(divided(shape_.bytes, shape_.members) - segment % per_member_ * segment_, 0,
+                                      segment_);
     return std::clamp<std::int64_t>(shape_.bytes - segment * segment_, 0, segment_);
   }
   std::int64_t bytes_of_member(int member) const {

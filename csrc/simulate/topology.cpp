@@ -78,8 +78,7 @@ Result<void> check(const TopologySpec& spec) {
                              spec.host_message.size()));
   for (std::size_t i = 0; i < spec.host_bytes_per_second.size(); ++i)
     if (!(spec.host_bytes_per_second[i] > 0))
-      return wrong(
-          fmt::format("host {} copies {} B/s; accepted: above 0", i, spec.host_bytes_per_second[i]));
+      return wrong(fmt::format("host {} copies {} B/s; accepted: above 0", i, spec.host_bytes_per_second[i]));
   if (!spec.host_processors.empty() && spec.host_processors.size() != spec.host_message.size())
     return wrong(fmt::format("processors of {} of {} hosts; accepted: of each", spec.host_processors.size(),
                              spec.host_message.size()));

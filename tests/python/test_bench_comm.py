@@ -1,11 +1,12 @@
-"""Measuring communication and fitting its model: what the model says is arithmetic, and a fit to what a model says finds
-that model again."""
+"""Measuring communication and fitting its model: what the model says is arithmetic, and a fit to what a model says
+finds that model again."""
 
 import json
 import os
 from dataclasses import replace
 
 import pytest
+
 from prismllm.cluster import loads
 from prismllm.comm import CommModel, Measured, Place, Point, fit, make_plan
 from prismllm.comm.fitting import Residual
@@ -20,7 +21,10 @@ MODEL = CommModel(message_s=30e-6, operation_s=60e-6, bytes_per_second=50e6, bur
 PAIR = ((0, 1),)
 
 
-def predicted(points, model=MODEL, place=Place(2, 2), processors=2, again_s=0.0):
+TWO = Place(2, 2)
+
+
+def predicted(points, model=MODEL, place=TWO, processors=2, again_s=0.0):
     measured = [Measured(point, 1.0, 0.0, again_s) for point in points]
     return Predictor(measured, place.ranks, "gloo")(model.to_toml(place, processors, "test"))
 

@@ -17,7 +17,19 @@ import click
 
 # Whose message alone does not show what is right.
 _INCOMPLETE = (click.MissingParameter, click.NoSuchOption)
-_COMMANDS = ("record", "capture", "agent", "bench-comm", "replay", "simulate", "info", "diff", "export", "report", "doctor")
+_COMMANDS = (
+    "record",
+    "capture",
+    "agent",
+    "bench-comm",
+    "replay",
+    "simulate",
+    "info",
+    "diff",
+    "export",
+    "report",
+    "doctor",
+)
 
 
 class _Commands(click.Group):

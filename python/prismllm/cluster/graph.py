@@ -132,6 +132,7 @@ class Builder:
             vertices=self.count, devices=devices, link_from=link_from, link_to=link_to,
             bytes_per_second=bandwidth, latency_ps=delay, line_bytes_per_second=line, burst_bytes=burst,
             **{key: value.astype(np.int32) for key, value in placed.items()},
-            host_message_ps=host_message_ps.astype(np.int64), processors=processors, vertex_host=np.concatenate(self._hosts),
-            vertex_name=names, link_name=LinkNames(names, link_from, link_to, cable),
+            host_message_ps=host_message_ps.astype(np.int64), processors=processors,
+            vertex_host=np.concatenate(self._hosts), vertex_name=names,
+            link_name=LinkNames(names, link_from, link_to, cable),
         )  # fmt: skip

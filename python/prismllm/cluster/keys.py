@@ -142,8 +142,11 @@ def file_form() -> Table:
         "count": Key(Whole(1, 4096), "how many there are", required=True),
         "message_time": Key(Amount(DURATION), "of a message at its sender, and again at its receiver", required=True),
         "operation_time": Key(Amount(DURATION), "of an operation at each member, before its messages", 0),
-        "copy": Key(Amount(BANDWIDTH), "at which one of them copies what an all_gather of Gloo brings together",
-                    otherwise="at once"),
+        "copy": Key(
+            Amount(BANDWIDTH),
+            "at which one of them copies what an all_gather of Gloo brings together",
+            otherwise="at once",
+        ),
     }
     return Table({
         "name": Key(Name(), "the cluster's name", required=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -64,7 +65,9 @@ def _results(path: str, rank: int, points: list[Point], repeat: int) -> list:
                 assert len(rounds) == (point.rounds if takes_part else 0)
                 assert all(len(pair) == 2 and all(math.isfinite(time) for time in pair) for pair in rounds)
     except (OSError, ValueError, TypeError, AssertionError, RecursionError) as reason:
-        raise LaunchError(f"what rank {rank} has measured is missing or damaged ({reason or 'wrong lengths'})", 4) from None
+        raise LaunchError(
+            f"what rank {rank} has measured is missing or damaged ({reason or 'wrong lengths'})", 4
+        ) from None
     return told
 
 
@@ -74,7 +77,7 @@ def summary(point: Point, repetitions: list[list[list[list[float]]]]) -> Measure
     for members in repetitions:
         last_issued, done = max(rounds[0][0] for rounds in members), max(rounds[-1][1] for rounds in members)
         times.append(max(done - last_issued, 1e-9))
-        again += [after[0] - before[1] for rounds in members for before, after in zip(rounds, rounds[1:], strict=False)]
+        again += [after[0] - before[1] for rounds in members for before, after in itertools.pairwise(rounds)]
     time_s = statistics.median(times)
     low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else (time_s,) * 3
     return Measured(point, time_s, (high - low) / 2 / time_s, statistics.median(again) if again else 0.0)

@@ -36,7 +36,8 @@ class CommModel:
                  f"count = {place.hosts}", f"devices = {place.per_host}"]  # fmt: skip
         device = '{ name = "process", memory = "1 GB", memory_bandwidth = "1 GB/s", pcie = 6 }'
         lines += [f"device = {device}", "", "[node.scale_up]", 'kind = "nvswitch"',
-                  f"bandwidth = {self.inside_bytes_per_second:.0f}", f"delay = {seconds(self.inside_delay_s / 2)}"]  # fmt: skip
+                  f"bandwidth = {self.inside_bytes_per_second:.0f}",
+                  f"delay = {seconds(self.inside_delay_s / 2)}"]  # fmt: skip
         # What is between a process and its host's link takes no time of its own, and is no way between processes.
         lines += ["", "[node.pcie]", f"switches = {place.per_host}", "bandwidth = 1e15", "delay = 0"]
         if place.hosts > 1:

@@ -10,7 +10,11 @@ from prismllm.replay import NetworkOptions, replay
 from prismllm.trace import Trace
 
 _DTYPE = "float32"
-_OP = {"all_gather": "all_gather_into_tensor", "reduce_scatter": "reduce_scatter_tensor", "all_to_all": "all_to_all_single"}
+_OP = {
+    "all_gather": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter_tensor",
+    "all_to_all": "all_to_all_single",
+}
 
 
 class Predictor:

@@ -41,7 +41,9 @@ def _issuer(op: str, nbytes: int, group, members: list[int], rank: int):
         "reduce": lambda: dist.reduce(tensor, first, group=group, async_op=True),
         "all_gather": lambda: dist.all_gather_into_tensor(all_parts, one, group=group, async_op=True),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(one, all_parts, group=group, async_op=True),
-        "all_to_all": lambda: dist.all_to_all_single(torch.empty_like(all_parts), all_parts, group=group, async_op=True),
+        "all_to_all": lambda: dist.all_to_all_single(
+            torch.empty_like(all_parts), all_parts, group=group, async_op=True
+        ),
         "gather": lambda: dist.gather(one, parts, first, group=group, async_op=True),
         "scatter": lambda: dist.scatter(one, parts, first, group=group, async_op=True),
     }[op]

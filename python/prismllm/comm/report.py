@@ -47,14 +47,17 @@ def write_plot(fit: Fit, path: str) -> None:
         point = one.measured.point
         stride = point.groups[0][1] - point.groups[0][0]
         again = f", {point.rounds} times" if point.rounds > 1 else ""
-        lines.setdefault(f"{point.op}, {len(point.groups)} x {point.members} ranks, stride {stride}{again}", []).append(one)
+        lines.setdefault(f"{point.op}, {len(point.groups)} x {point.members} ranks, stride {stride}{again}", []).append(
+            one
+        )
     for name, of in lines.items():
         figure.add_scatter(
             name=name, x=[one.measured.point.bytes for one in of], y=[100 * one.error for one in of],
             mode="lines+markers",
             marker={"symbol": ["circle-open" if one.measured.point.held_out else "circle" for one in of], "size": 8},
             error_y={"array": [100 * one.measured.spread for one in of], "thickness": 0.5},
-            text=[f"measured {one.measured.time_s * 1e3:.3f} ms, predicted {one.predicted_s * 1e3:.3f} ms" for one in of],
+            text=[f"measured {one.measured.time_s * 1e3:.3f} ms, predicted {one.predicted_s * 1e3:.3f} ms"
+                  for one in of],
         )  # fmt: skip
     figure.update_layout(
         title="Predicted beside measured; rings: sizes that the fit has not seen",

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from prismllm import _simulate
 from prismllm.simulate.networks import NETWORKS, one_switch
 
-ALGORITHMS = ("ring", "segmented_ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical")
+ALGORITHMS = (
+    "ring",
+    "segmented_ring",
+    "tree",
+    "halving_doubling",
+    "direct",
+    "pairwise",
+    "dissemination",
+    "hierarchical",
+)
 # Of what a member's link carries in a second, the share that is the tensor's: the "bus bandwidth" of nccl-tests.
 _BUS_SHARE = {
     "all_reduce": lambda n: 2 * (n - 1) / n,

@@ -36,9 +36,10 @@ def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topolog
     hosts = {"host": graph.host, "host_message_ps": graph.host_message_ps, "host_operation_ps": [],
              "host_bytes_per_second": [], "host_processors": []}  # fmt: skip
     if shared := graph.processors:
+        copying = [shared.copy_bytes_per_second] if shared.copy_bytes_per_second else []
         hosts = {"host": np.zeros_like(graph.host), "host_message_ps": [shared.message_ps],
-                 "host_operation_ps": [shared.operation_ps], "host_processors": [shared.count],
-                 "host_bytes_per_second": [shared.copy_bytes_per_second] if shared.copy_bytes_per_second else []}  # fmt: skip
+                 "host_operation_ps": [shared.operation_ps], "host_bytes_per_second": copying,
+                 "host_processors": [shared.count]}  # fmt: skip
     columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
                "burst_bytes", "endpoint", "nic", "vertex_host")  # fmt: skip
     return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, **hosts, spread=spread)

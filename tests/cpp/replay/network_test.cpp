@@ -235,7 +235,8 @@ TEST_CASE("Gloo's rings have two segments of each part under way") {
   const auto topology = Topology::one_switch(4, 1e9, us);
   const auto time = [&](Op op, int root, bool shared) {
     const auto graph = together(4, {.op = op, .peer = root, .bytes = 4000}, "gloo");
-    return on(topology, graph, {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
+    return on(topology, graph,
+              {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
         .critical_path_ns;
   };
   // Segments of 500 bytes: 1.5 us each way of one, and the second half a microsecond behind the first.
@@ -274,8 +275,8 @@ TEST_CASE("in a Gloo all-to-all the late member sends first to those that are ha
       wait.push_back(job[r].blocking({.op = Op::kAllToAllSingle, .bytes = 4 * MB}));
     }
     const auto report = on(topology, job.graph());
-    // Quarters of 1 ms. All others have exchanged theirs before. The late one's three leave together in 3 ms; what comes
-    // from the member just before it takes 1 ms meanwhile, the other two come after.
+    // Quarters of 1 ms. All others have exchanged theirs before. The late one's three leave together in 3 ms; what
+    // comes from the member just before it takes 1 ms meanwhile, the other two come after.
     CHECK(end_of(report, late, wait[static_cast<std::size_t>(late)]) == 25 * ms);
     CHECK(end_of(report, (late + 3) % 4, wait[static_cast<std::size_t>((late + 3) % 4)]) == 23 * ms);
   }
