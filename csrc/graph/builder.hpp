@@ -94,8 +94,8 @@ struct Alike {
 Result<ExecutionGraph> merge_fragments(const std::vector<std::string>& paths, GraphBuilder::Options options,
                                        const Alike& alike = {});
 // `base` with the compute spans that ranks showed in `fragments`, in which each ran alone: what they waited and what
-// communication took counts as nothing, and iterations are base's. A rank without a fragment keeps base's times where it
-// is timed, else it has those of one of its class that has a fragment (kInvalidInput where none has). Whether the
+// communication took counts as nothing, and iterations are base's. A rank without a fragment keeps base's times where
+// it is timed, else it has those of one of its class that has a fragment (kInvalidInput where none has). Whether the
 // fragments are of base's structure is for first_difference() to say.
 Result<ExecutionGraph> with_spans_of(const ExecutionGraph& base, const std::vector<std::string>& fragments,
                                      std::string metadata_json);

@@ -13,8 +13,8 @@ Result<std::map<int, ExecutionGraph>> by_rank(const std::vector<std::string>& fr
   for (const auto& path : fragments) {
     PRISM_ASSIGN_OR_RETURN(auto graph, open_trace(path));
     if (graph.world_size() != world_size)
-      return Error{ErrorCode::kInvalidInput, fmt::format("{}: a fragment of a job of {} ranks; accepted: {} ranks", path,
-                                                         graph.world_size(), world_size)};
+      return Error{ErrorCode::kInvalidInput, fmt::format("{}: a fragment of a job of {} ranks; accepted: {} ranks",
+                                                         path, graph.world_size(), world_size)};
     for (int rank = 0; rank < world_size; ++rank) {
       if (graph.class_of(rank) < 0) continue;
       if (!ranks.emplace(rank, graph).second)
@@ -28,8 +28,8 @@ Result<void> add_like(GraphBuilder& builder, const ExecutionGraph& base, int ran
   std::vector<std::uint32_t> groups;
   for (const auto group : base.group_slots(rank)) {
     const auto members = base.group_members(group);
-    PRISM_ASSIGN_OR_RETURN(const auto number, builder.add_group({std::string(base.group_name(group)),
-                                                                 {members.begin(), members.end()}}));
+    PRISM_ASSIGN_OR_RETURN(const auto number,
+                           builder.add_group({std::string(base.group_name(group)), {members.begin(), members.end()}}));
     groups.push_back(number);
   }
   const auto peers = base.peer_slots(rank);
@@ -69,7 +69,8 @@ Result<ExecutionGraph> with_spans_of(const ExecutionGraph& base, const std::vect
     } else if (const auto model = of_class.find(base.class_of(rank)); model != of_class.end()) {
       PRISM_RETURN_IF_ERROR(add_like(builder, base, rank, model->second));
     } else {
-      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} was not timed, nor was any other of its class", rank)};
+      return Error{ErrorCode::kInvalidInput,
+                   fmt::format("rank {} was not timed, nor was any other of its class", rank)};
     }
   }
   return builder.finish();

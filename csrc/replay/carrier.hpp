@@ -19,7 +19,9 @@ class Carrier {
     std::int64_t at_ns;
   };
   virtual ~Carrier() = default;
-  // A backend's worker has taken up a member's part in a collective; it may have to wait for others to start.
+  // A backend's worker has taken up a member's part in a collective.
+  virtual void came(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
+  // The same, where the rule is not the last member's: it may have to wait for others to start.
   virtual void taken_up(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
   // It can start, by the rule of the progress model.
   virtual void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) = 0;

@@ -56,7 +56,8 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<sim
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
       network_(std::move(network)),
-      run_of_(job.collectives.size(), kNone) {
+      run_of_(job.collectives.size(), kNone),
+      ready_(options_.topology->spec().host_operation.empty() ? 0 : job.entries, 0) {
   use_network();
 }
 
@@ -82,9 +83,22 @@ void OnNetwork::taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<En
   enter(entry, at_ns, ended);
 }
 
+void OnNetwork::came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
+  const auto at = to_picoseconds(at_ns);
+  if (!ready_.empty() && at != simulate::kNever)
+    ready_[entry] = sends_->begin_operation(endpoint(job_.entry_rank[entry]), at);
+  if (enters_as_it_comes(entry)) enter(entry, at_ns, ended);
+}
+
+bool OnNetwork::enters_as_it_comes(std::uint32_t entry) const {
+  const auto members = job_.collectives[job_.meets[entry]].size;
+  return is_later_first(simulate::kind_of(job_.op(entry)), members, job_.model, options_);
+}
+
 void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
   // By other rules each member is in since it has been taken up, and its messages find out whom they need.
-  if (job_.model.rule(job_.op(entry)) == StartRule::kLastMember) enter(entry, at_ns, ended);
+  if (job_.model.rule(job_.op(entry)) == StartRule::kLastMember && !enters_as_it_comes(entry))
+    enter(entry, at_ns, ended);
 }
 
 void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
@@ -94,7 +108,8 @@ void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended
   const auto collective = job_.meets[entry];
   if (run_of_[collective] == kNone) begin(collective, at);
   if (error_) return;
-  check(collectives_->enter(run_of_[collective], static_cast<int>(job_.entry_member[entry]), at, done_));
+  check(collectives_->enter(run_of_[collective], static_cast<int>(job_.entry_member[entry]), std::max(at, ready(entry)),
+                            done_));
   take_done(ended);
 }
 
@@ -130,7 +145,8 @@ void OnNetwork::check(const Result<void>& of_collectives) {
        wrong(fmt::format("to rank {}: {}", ranks[refused.to], of_collectives.error().message)));
 }
 
-void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>&) {
+void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
+                              std::vector<Ended>& ended) {
   const auto known = send != kNone ? send : receive;
   const auto at = to_picoseconds(at_ns);
   std::uint32_t id = static_cast<std::uint32_t>(messages_.size());
@@ -140,11 +156,12 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
     id = free_messages_.back();
     free_messages_.pop_back();
   }
-  messages_[id] = {send, receive};
+  messages_[id] = {send, receive, send != kNone && bytes_of(job_, known) <= job_.model.send_buffer_bytes};
   const int source = send != kNone ? job_.entry_rank[send] : job_.peer(receive);
   const int destination = receive != kNone ? job_.entry_rank[receive] : job_.peer(send);
   if (at == simulate::kNever)
     return fail(source, known, wrong("later than the 104 days that a replay on a network may last"));
+  if (messages_[id].sender_is_done) ended.push_back({send, at_ns});
   const auto sent = sends_->send(at, {id, endpoint(source), endpoint(destination), bytes_of(job_, known)});
   if (!sent) return fail(source, known, wrong(fmt::format("to rank {}: {}", destination, sent.error().message)));
 }
@@ -171,9 +188,9 @@ void OnNetwork::deliver(const simulate::Delivery& delivery, std::vector<Ended>& 
     check(collectives_->delivered(delivery, done_));
     return take_done(ended);
   }
-  const auto [send, receive] = messages_[delivery.id];
+  const auto [send, receive, sender_is_done] = messages_[delivery.id];
   free_messages_.push_back(static_cast<std::uint32_t>(delivery.id));
-  for (const auto entry : {send, receive})
+  for (const auto entry : {sender_is_done ? kNone : send, receive})
     if (entry != kNone) ended.push_back({entry, to_nanoseconds(delivery.at)});
 }
 
@@ -181,14 +198,18 @@ void OnNetwork::take_done(std::vector<Ended>& ended) {
   for (const auto& one : done_) {
     const Collective& collective = job_.collectives[collective_of_[one.run]];
     const auto entry = job_.member_entry[collective.member_base + static_cast<std::uint32_t>(one.member)];
-    if (is_entry(entry)) ended.push_back({entry, to_nanoseconds(one.at)});
+    if (!is_entry(entry)) continue;
+    auto at = one.at;
+    if (job_.model.copies_gathered && simulate::kind_of(collective.op) == Op::kAllGather)
+      at = sends_->copy(endpoint(job_.entry_rank[entry]), at, bytes_of(job_, entry));
+    ended.push_back({entry, to_nanoseconds(at)});
   }
   done_.clear();
 }
 
 OnNetwork::Sender OnNetwork::sender_of(std::uint64_t id) const {
   if ((id & simulate::Collectives::kMark) == 0) {
-    const auto [send, receive] = messages_[id];
+    const auto send = messages_[id].send, receive = messages_[id].receive;
     return {send != kNone ? job_.entry_rank[send] : job_.peer(receive),
             receive != kNone ? job_.entry_rank[receive] : job_.peer(send),
             send != kNone ? static_cast<std::int32_t>(job_.comm_of(send)) : -1};

@@ -20,6 +20,7 @@ class OnNetwork final : public Carrier {
   // kInvalidInput: fewer endpoints than ranks, an algorithm that is none. Errors as of simulate::make_network().
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
+  void came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
@@ -32,6 +33,7 @@ class OnNetwork final : public Carrier {
  private:
   struct Ends {
     std::uint32_t send, receive;  // entries, or kNone
+    bool sender_is_done = false;
   };
   struct Sender {
     std::int32_t source, destination, comm;  // as in NetworkUse::Flows
@@ -39,12 +41,17 @@ class OnNetwork final : public Carrier {
   OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network);
   void use_network();
   void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
+  // Whether its messages look for each other from then on, although the rule is the last member's.
+  bool enters_as_it_comes(std::uint32_t entry) const;
   void begin(std::uint32_t collective, simulate::Picoseconds at);
   void take_done(std::vector<Ended>& ended);
   void deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended);
   // Errors of the network and of schedules, with whose they are.
   void fail(int rank, std::uint32_t entry, const Error& error);
   void check(const Result<void>& of_collectives);
+  simulate::Picoseconds ready(std::uint32_t entry) const {
+    return ready_.empty() || entry == kNone ? 0 : ready_[entry];
+  }
   int endpoint(int rank) const { return options_.placement.empty() ? rank : options_.placement[rank]; }
   Sender sender_of(std::uint64_t message) const;
 
@@ -56,6 +63,7 @@ class OnNetwork final : public Carrier {
   simulate::Network* sends_ = nullptr;  // the log, or the network
   std::optional<simulate::Collectives> collectives_;
   std::vector<std::uint32_t> run_of_;         // [collectives]: kNone until somebody starts
+  std::vector<simulate::Picoseconds> ready_;  // [entries] its host is, for its messages; empty: at once
   std::vector<std::uint32_t> collective_of_;  // by run
   std::vector<Ends> messages_;                // by id
   std::vector<std::uint32_t> free_messages_;

@@ -21,6 +21,9 @@ struct ProgressModel {
   // Collectives of one group on one member are taken up first in, first out by so many workers.
   int workers = 1;
   bool tags = true;  // whether messages are told apart by tag
+  // A send of at most so many bytes ends as soon as its receiver is there: the rest is the system's.
+  std::int64_t send_buffer_bytes = 0;
+  bool copies_gathered = false;  // what an all_gather brings together, from a buffer of its own
   StartRule rule(Op op) const;
 };
 

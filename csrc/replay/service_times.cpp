@@ -63,6 +63,8 @@ std::vector<std::int64_t> starts(StartRule rule, const std::vector<std::int64_t>
   return start;
 }
 
+constexpr std::int64_t kNotHeldUpNs = 50'000;  // a wait for what is there already takes up to this
+
 class Recorded {
  public:
   Recorded(const Job& job, bool same_clock) : job_(job), same_clock_(same_clock), taken_(taken_up(job)) {
@@ -133,8 +135,9 @@ class Recorded {
         for (const Message& m : *side) duration_[m.entry] = recorded_end(job_, m.entry) - taken_[m.entry];
   }
 
-  // Gloo tells of a message's end only to who waits for it. Where a wait began after the other end was done, its own
-  // end says when it was looked at, and the other end's is closer to the truth.
+  // Gloo tells of a message's end only to who waits for it. Where a wait began after the other end was done and was not
+  // held up, its own end says when it was looked at, and the other end's is closer to the truth. One that was held up
+  // saw the end: a send may be done long before its receive.
   std::int64_t message_end(std::uint32_t entry, std::uint32_t other) const {
     if (!same_clock_) return recorded_end(job_, entry);
     std::int64_t end = recorded_end(job_, entry), other_end = recorded_end(job_, other);
@@ -142,7 +145,7 @@ class Recorded {
     for (std::uint32_t target : job_.plan(rank).out[job_.transfer_node(entry)]) {
       std::int64_t looked = job_.timing(rank).start_ns[target];
       if (static_cast<NodeKind>(job_.view(rank).node_kind[target]) == NodeKind::kWait && looked <= end &&
-          looked > other_end)
+          looked > other_end && end - looked <= kNotHeldUpNs)
         return other_end;
     }
     return end;

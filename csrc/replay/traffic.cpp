@@ -17,11 +17,33 @@ int per_node(std::span<const std::int32_t> members, int ranks_per_node) {
   return members.size() % size == 0 ? static_cast<int>(size) : 1;
 }
 
-bool moves_an_all_reduce(Op kind, const ProgressModel& model) {
-  return model.name == "gloo" && (kind == Op::kReduceScatter || kind == Op::kReduce);
+bool is_ring_of_gloo(Op kind, const ProgressModel& model) {
+  return model.name == "gloo" &&
+         (kind == Op::kAllReduce || kind == Op::kReduceScatter || kind == Op::kReduce || kind == Op::kAllGather);
+}
+
+// Where members differ, and the graph has all of them.
+void set_uneven(const Job& job, const Collective& collective, simulate::CollectiveShape& shape) {
+  std::vector<std::int64_t> sent, received;
+  bool differ = false;
+  for (std::uint32_t member = 0; member < collective.size; ++member) {
+    const std::uint32_t entry = job.member_entry[collective.member_base + member];
+    if (!is_entry(entry)) return;
+    const ClassView& view = job.view(job.entry_rank[entry]);
+    const std::uint32_t c = job.comm_of(entry);
+    sent.push_back(view.comm_input_bytes[c]);
+    received.push_back(view.comm_output_bytes[c]);
+    differ |= sent.back() != shape.bytes || received.back() != shape.bytes;
+  }
+  if (differ) shape.sent = std::move(sent), shape.received = std::move(received);
 }
 
 }  // namespace
+
+bool is_later_first(Op kind, std::uint32_t members, const ProgressModel& model, const NetworkOptions& options) {
+  return model.name == "gloo" && (kind == Op::kAllToAll || (kind == Op::kAllGather && members == 2)) &&
+         options.algorithms.count(kind) == 0;
+}
 
 std::int64_t bytes_of(const Job& job, std::uint32_t entry) {
   const ClassView& view = job.view(job.entry_rank[entry]);
@@ -38,10 +60,10 @@ std::string describe(const Job& job, std::uint32_t entry) {
 }
 
 // Bytes mean what they do in closed_form_ns() of service_times.cpp: the tensor of an all_reduce, broadcast, reduce or
-// all_to_all, all that an all_gather or a gather brings together, a reduce_scatter or scatter spreads. Where members
-// differ (uneven splits), every one moves what the largest does. Without another choice the algorithms are
-// simulate::default_algorithm()'s, but Gloo's where it was measured: reduce_scatter and reduce move what an all_reduce
-// does, and what starts by a star or a tree is one.
+// all_to_all, all that an all_gather or a gather brings together, a reduce_scatter or scatter spreads. Where members of
+// an all_to_all differ (uneven splits), each sends and receives its own; of others every one moves what the largest
+// does. Without another choice the algorithms are simulate::default_algorithm()'s, but Gloo's where it was measured:
+// rings in segments, a reduce_scatter moves what an all_reduce does, and what starts by a star or a tree is one.
 Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options) {
   const Op kind = simulate::kind_of(collective.op);
   Traffic traffic{{.op = kind,
@@ -58,6 +80,7 @@ Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOp
     has_root |= v == 0;
     shape.bytes = std::max(shape.bytes, bytes_of(job, entry));
   }
+  if (kind == Op::kAllToAll) set_uneven(job, collective, shape);
   // Others than the root know only of their own part.
   if (!has_root && (kind == Op::kGather || kind == Op::kScatter) &&
       shape.bytes < (std::int64_t{1} << 60) / shape.members)
@@ -67,11 +90,14 @@ Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOp
   const auto chosen = options.algorithms.find(kind);
   if (chosen != options.algorithms.end()) {
     traffic.algorithm = chosen->second;
-  } else if (moves_an_all_reduce(kind, job.model)) {
-    shape.op = Op::kAllReduce;
+  } else if (is_ring_of_gloo(kind, job.model)) {
+    if (kind == Op::kReduceScatter) shape.op = Op::kAllReduce;
+    traffic.algorithm = "segmented_ring";
+    traffic.manner = simulate::Manner::kBuffered;
   } else if (rule == StartRule::kStar) {
     traffic.algorithm = "direct";
   }
+  if (is_later_first(kind, collective.size, job.model, options)) traffic.manner = simulate::Manner::kLaterFirst;
   return traffic;
 }
 

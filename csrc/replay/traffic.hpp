@@ -12,6 +12,9 @@ struct Traffic {
   simulate::Manner manner = simulate::Manner::kInSteps;
 };
 
+// Whether the manner of an operation of this kind is kLaterFirst: Gloo's all-to-alls, and gathers of two, post what
+// they send before what they receive.
+bool is_later_first(Op kind, std::uint32_t members, const ProgressModel& model, const NetworkOptions& options);
 Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options);
 // Of an entry: the larger of what its member puts in and gets out.
 std::int64_t bytes_of(const Job& job, std::uint32_t entry);

@@ -26,6 +26,7 @@ void Engine::enqueue(std::uint32_t entry, std::int64_t at_ns) {
 
 void Engine::taken_up(std::uint32_t entry, std::int64_t at_ns) {
   taken_up_ns_[entry] = at_ns;
+  carrier_.came(entry, at_ns, ended_);
   const Collective& collective = job_.collectives[job_.meets[entry]];
   std::uint32_t missing = --still_missing_[job_.meets[entry]];
   StartRule rule = job_.model.rule(collective.op);

@@ -14,6 +14,7 @@ class Part final : public Schedule {
   Part(const Schedule& whole, int first, int steps) : whole_(whole), first_(first), steps_(steps) {}
   int members() const override { return whole_.members(); }
   int steps() const override { return steps_; }
+  int lanes() const override { return whole_.lanes(); }
   int part(int member, int step, std::vector<Send>& sends) const override {
     return whole_.part(member, first_ + step, sends);
   }
@@ -33,7 +34,8 @@ Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, P
   Collectives collectives(network);
   std::vector<std::int32_t> endpoints(static_cast<std::size_t>(whole.members()));
   for (std::size_t i = 0; i < endpoints.size(); ++i) endpoints[i] = static_cast<std::int32_t>(i);
-  const auto number = collectives.begin(std::make_unique<Part>(whole, first, steps), std::move(endpoints));
+  const auto manner = whole.lanes() > 1 ? Manner::kBuffered : Manner::kInSteps;
+  const auto number = collectives.begin(std::make_unique<Part>(whole, first, steps), std::move(endpoints), manner);
   std::vector<Collectives::Done> done;
   for (int member = 0; member < whole.members(); ++member)
     PRISM_RETURN_IF_ERROR(collectives.enter(number, member, at, done));

@@ -4,6 +4,7 @@
 // (undisturbed.hpp) until another message needs one of these ways; then its messages of that moment go on as events.
 // The times are the same to the picosecond.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -24,6 +25,15 @@ enum class Manner {
   // Once their receiver has come, too; a member waits in its steps for what it receives only, and at the end for all
   // that it has sent (Gloo's trees: each message needs its two ends and what it hands on, nothing else).
   kBothEnds,
+  // As by both ends; and what a member sends to one that has come after it, and is half of the group or more before it,
+  // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all).
+  // Messages from
+  // one member to another pass one after the other.
+  kLaterFirst,
+  // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages
+  // from
+  // one member to another pass one after the other.
+  kBuffered,
 };
 
 class Collectives final : private Holder {
@@ -60,14 +70,16 @@ class Collectives final : private Holder {
 
  private:
   struct Member {
-    int step = -1;        // not come yet
-    int outstanding = 0;  // messages that this step waits for
-    int posted = 0;       // its own that have not arrived
-    bool ended = false;   // and that has been told
+    int step = -1;                     // the last that has begun; not come yet
+    std::array<int, 2> outstanding{};  // [lanes] messages that the last step in it waits for
+    Picoseconds came = 0;
+    int posted = 0;      // its own that have not arrived, but for kBuffered
+    bool ended = false;  // and that has been told
   };
   struct Held {
     std::int32_t from, to, step;
     std::int64_t bytes;
+    Picoseconds at;  // at which its sender was ready
   };
   // While nothing disturbs a run.
   struct Alone {
@@ -88,6 +100,7 @@ class Collectives final : private Holder {
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
     std::vector<Held> held;     // kBothEnds
+    std::vector<Held> behind;   // kLaterFirst: messages behind the opposite ones
     int missing = 0;            // members that have not come
     int until_try = 0;          // steps to begin until it is tried again whether nothing disturbs it
     std::uint32_t version = 0;  // endings of an older one will not be

@@ -12,7 +12,8 @@ void Collectives::leave_alone(std::uint32_t number) {
   if (!run.schedule) return;
   const int members = run.schedule->members(), steps = run.schedule->steps();
   run.until_try = std::numeric_limits<int>::max();
-  if (run.manner != Manner::kInSteps || members < 2 || run.schedule->alike(0) < steps) return;
+  if (run.manner != Manner::kInSteps || run.schedule->lanes() > 1 || members < 2 || run.schedule->alike(0) < steps)
+    return;
   std::vector<Network::Way> ways;
   std::vector<Undisturbed::Member> states;
   for (int m = 0; m < members; ++m) {
@@ -24,7 +25,7 @@ void Collectives::leave_alone(std::uint32_t number) {
     const auto& member = run.members[m];
     way->own = member.posted;
     ways.push_back(*way);
-    states.push_back({member.step, member.outstanding, 0, 0, later(way->latency, way->passing)});
+    states.push_back({member.step, member.outstanding[0], 0, 0, later(way->latency, way->passing)});
   }
   run.until_try = members;
   if (!network_.hold(number, ways, *this)) return;
@@ -87,7 +88,7 @@ void Collectives::disturbed(std::uint32_t number, Picoseconds at) {
   for (int m = 0; m < run.schedule->members(); ++m) {
     auto& member = run.members[m];
     member.step = state.members()[m].step;
-    member.outstanding = state.members()[m].outstanding;
+    member.outstanding[0] = state.members()[m].outstanding;
     for (int ahead = 1; ahead <= state.early(m); ++ahead) run.early[early_key(m, member.step + ahead)] = 1;
   }
   for (const auto& [m, step, left] : under_way) {

@@ -25,6 +25,12 @@ class FlowLog final : public Network {
     sends_(message);
     return network_.send(at, message);
   }
+  Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) override {
+    return network_.begin_operation(endpoint, at);
+  }
+  Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) override {
+    return network_.copy(endpoint, at, bytes);
+  }
   Picoseconds next() const override { return network_.next(); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) override {
     auto known = delivered.size();

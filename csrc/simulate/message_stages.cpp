@@ -9,8 +9,11 @@ namespace prism::simulate {
 StagedNetwork::StagedNetwork(const Topology& topology, bool busy_endpoints)
     : topology_(topology),
       busy_endpoints_(busy_endpoints),
-      uses_(topology.links().size() + (busy_endpoints ? 2 * static_cast<std::size_t>(topology.endpoints()) : 0)),
-      host_free_(topology.spec().host_message.size()) {}
+      uses_(topology.links().size() + (busy_endpoints ? 2 * static_cast<std::size_t>(topology.endpoints()) : 0)) {
+  const auto& spec = topology.spec();
+  for (std::size_t host = 0; host < spec.host_message.size(); ++host)
+    host_free_.emplace_back(spec.host_processors.empty() ? 1 : spec.host_processors[host], 0);
+}
 
 Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
   if (message.bytes < 0)
@@ -28,12 +31,27 @@ Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
   return {};
 }
 
-Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at) {
+Picoseconds StagedNetwork::begin_operation(std::int32_t endpoint, Picoseconds at) {
+  return on_host(endpoint, at, topology_.spec().host_operation);
+}
+
+Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs) {
   const auto& spec = topology_.spec();
-  if (spec.host.empty()) return at;
+  if (spec.host.empty() || needs.empty()) return at;
+  return on_host(spec.host[endpoint], at, needs[spec.host[endpoint]]);
+}
+
+Picoseconds StagedNetwork::copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) {
+  const auto& spec = topology_.spec();
+  if (spec.host.empty() || spec.host_bytes_per_second.empty()) return at;
   const auto host = spec.host[endpoint];
-  auto& free = host_free_[host];
-  return free = later(std::max(free, at), spec.host_message[host]);
+  return on_host(host, at, transfer_time(static_cast<double>(bytes), spec.host_bytes_per_second[host]));
+}
+
+Picoseconds StagedNetwork::on_host(std::int32_t host, Picoseconds at, Picoseconds needs) {
+  if (needs == 0) return at;
+  auto& free = *std::min_element(host_free_[host].begin(), host_free_[host].end());
+  return free = later(std::max(free, at), needs);
 }
 
 void StagedNetwork::handle(Picoseconds at, const Event& event) {
@@ -41,12 +59,19 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
   const auto route = event.route;
   switch (event.stage) {
     case Stage::kReady: {
-      const auto begins = later(leaves(on_host(message.from, at), message, route), latency(route));
+      const auto begins =
+          later(leaves(on_host(message.from, at, topology_.spec().host_message), message, route), latency(route));
       if (begins > at) return stages_.post(begins, {Stage::kPasses, message, route});
       [[fallthrough]];
     }
     case Stage::kPasses:
-      if (route.empty() || message.bytes == 0) return arrived(at, message, route);
+      if (route.empty() || message.bytes == 0) return received(at, message, route);
+      if (message.connection >= 0) {
+        const auto [waiting, first] = connections_.try_emplace({message.connection, message.from, message.to});
+        if (!first) return waiting->second.push_back({message, route});
+      }
+      [[fallthrough]];
+    case Stage::kNext:
       if (observer_) observer_->began(at, message, route);
       return pass(at, message, route);
     case Stage::kTaken:
@@ -61,7 +86,23 @@ Picoseconds StagedNetwork::latency(std::span<const LinkId> route) const {
 }
 
 void StagedNetwork::arrived(Picoseconds at, const Message& message, std::span<const LinkId> route) {
-  const auto taken = on_host(message.to, at);
+  if (message.connection >= 0) next_of_connection(at, message);
+  received(at, message, route);
+}
+
+void StagedNetwork::next_of_connection(Picoseconds at, const Message& message) {
+  const auto waiting = connections_.find({message.connection, message.from, message.to});
+  if (waiting->second.empty()) {
+    connections_.erase(waiting);
+    return;
+  }
+  const auto next = waiting->second.front();
+  waiting->second.pop_front();
+  stages_.post(at, {Stage::kNext, next.message, next.route});
+}
+
+void StagedNetwork::received(Picoseconds at, const Message& message, std::span<const LinkId> route) {
+  const auto taken = on_host(message.to, at, topology_.spec().host_message);
   if (taken > at) return stages_.post(taken, {Stage::kTaken, message, route});
   deliver(at, message, route);
 }

@@ -1,8 +1,11 @@
 // What every network does with a message before and after its bytes pass: the time that it takes on the processors of
-// the two hosts, first come, first served, and the latency of its way. Counts who uses what may be shared, for those
-// who hold ways for themselves.
+// the two hosts, first come, first served, and the latency of its way. On a connection it waits for those before it.
+// Counts who uses what may be shared, for those who hold ways for themselves.
 #pragma once
 #include <algorithm>
+#include <deque>
+#include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,6 +20,8 @@ class StagedNetwork : public Network {
   StagedNetwork(const Topology& topology, bool busy_endpoints);
 
   Result<void> send(Picoseconds at, const Message& message) final;
+  Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) final;
+  Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
@@ -50,7 +55,7 @@ class StagedNetwork : public Network {
   FlowObserver* observer() const { return observer_; }
 
  private:
-  enum class Stage : std::uint8_t { kReady, kPasses, kTaken };
+  enum class Stage : std::uint8_t { kReady, kPasses, kNext, kTaken };
   struct Event {
     Stage stage;
     Message message;
@@ -64,9 +69,14 @@ class StagedNetwork : public Network {
   };
   static constexpr std::uint32_t kNobody = 0xffffffffu;
 
-  Picoseconds on_host(int endpoint, Picoseconds at);  // when its turn on the host's processors is over
+  // When its turn on the host's processors is over, of which it needs so much (as there is for its host).
+  Picoseconds on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs);
+  Picoseconds on_host(std::int32_t host, Picoseconds at, Picoseconds needs);
   Picoseconds latency(std::span<const LinkId> route) const;
   void handle(Picoseconds at, const Event& event);
+  // Of the connection that this message was the first of, the next one.
+  void next_of_connection(Picoseconds at, const Message& message);
+  void received(Picoseconds at, const Message& message, std::span<const LinkId> route);
   void deliver(Picoseconds at, const Message& message, std::span<const LinkId> route);
   template <typename Function>
   void for_each_use(const Message& message, std::span<const LinkId> route, Function&& f) {
@@ -84,7 +94,9 @@ class StagedNetwork : public Network {
   std::size_t holds_ = 0;
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
-  std::vector<Picoseconds> host_free_;
+  std::vector<std::vector<Picoseconds>> host_free_;  // [hosts][processors] when
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::deque<Passing>>
+      connections_;             // in use: who waits
   std::vector<Delivery> done_;  // at the time in hand
   std::uint64_t events_ = 0;
 };

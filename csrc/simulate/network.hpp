@@ -20,6 +20,7 @@ struct Message {
   std::uint64_t id = 0;           // the sender's; breaks ties: earlier numbers are delivered first
   std::int32_t from = 0, to = 0;  // endpoints
   std::int64_t bytes = 0;
+  std::int32_t connection = -1;  // those of one, from one endpoint to another, pass one after the other; -1: of none
 };
 
 struct Delivery {
@@ -43,6 +44,16 @@ class Network {
   // Ready to leave at `at`, which is not before the time to which the network has advanced. kInvalidInput: an endpoint
   // that does not exist or cannot be reached, a negative size.
   virtual Result<void> send(Picoseconds at, const Message& message) = 0;
+  // Who takes part in an operation comes at `at`, not before the network's time: when its host is ready for messages.
+  virtual Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) {
+    static_cast<void>(endpoint);
+    return at;
+  }
+  // From `at` on it copies bytes, on its host's processors: when that is over.
+  virtual Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) {
+    static_cast<void>(endpoint), static_cast<void>(bytes);
+    return at;
+  }
   // Nothing happens before this time; kNever: nothing will, unless something is sent.
   virtual Picoseconds next() const = 0;
   // Lets time go on to the first moment at which anything is delivered, so that what this sets off can be sent, but not

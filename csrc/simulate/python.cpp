@@ -43,7 +43,8 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
                      const Array<std::int64_t>& burst, const Array<std::int32_t>& endpoint,
                      const Array<std::int32_t>& nic, const Array<std::int32_t>& vertex_host,
                      const Array<std::int32_t>& host, const Array<std::int64_t>& host_message,
-                     const std::string& spread) {
+                     const Array<std::int64_t>& host_operation, const Array<double>& host_rate,
+                     const Array<std::int32_t>& host_processors, const std::string& spread) {
   TopologySpec spec;
   const auto links = from.size();
   for (const auto size : {to.size(), rate.size(), latency.size(), line.size(), burst.size()})
@@ -61,6 +62,9 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
   spec.vertex_host = vector_of(vertex_host);
   spec.host = vector_of(host);
   spec.host_message = vector_of(host_message);
+  spec.host_operation = vector_of(host_operation);
+  spec.host_bytes_per_second = vector_of(host_rate);
+  spec.host_processors = vector_of(host_processors);
   spec.spread = kinds.at(spread);
   return value_or_throw(Topology::make(std::move(spec)));
 }
@@ -119,6 +123,7 @@ PYBIND11_MODULE(_simulate, m) {
       .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
            py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
            py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"),
+           py::arg("host_operation_ps"), py::arg("host_bytes_per_second"), py::arg("host_processors"),
            py::arg("spread"))
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))

@@ -24,6 +24,7 @@ const std::vector<Choice>& choices() {
       {"ring",
        {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather},
        [](const CollectiveShape& shape) { return schedules::ring(shape, shape.op == Op::kAllReduce ? 2 : 1); }},
+      {"segmented_ring", {Op::kAllReduce, Op::kReduce, Op::kAllGather}, &schedules::segmented_ring},
       {"tree", {Op::kAllReduce}, &schedules::double_binary_tree},
       {"tree", {Op::kBroadcast, Op::kReduce, Op::kGather, Op::kScatter}, &schedules::binomial},
       {"halving_doubling", {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather}, &schedules::halving_doubling},
@@ -85,6 +86,11 @@ Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& given, st
     return wrong(fmt::format("{} bytes; accepted: 0 to 2^60", shape.bytes));
   if (shape.root < 0 || shape.root >= shape.members)
     return wrong(fmt::format("root {}; accepted: 0 to {}", shape.root, shape.members - 1));
+  const auto members = static_cast<std::size_t>(shape.members);
+  for (const auto* bytes : {&shape.sent, &shape.received})
+    if (shape.sent.size() != shape.received.size() || (!bytes->empty() && bytes->size() != members) ||
+        std::any_of(bytes->begin(), bytes->end(), [](auto one) { return one < 0 || one > std::int64_t{1} << 60; }))
+      return wrong("what members send and receive; accepted: for each 0 to 2^60 bytes");
   std::vector<std::string> for_op;
   for (const auto& choice : choices()) {
     if (std::find(choice.ops.begin(), choice.ops.end(), shape.op) == choice.ops.end()) continue;

@@ -1,7 +1,8 @@
 // How an algorithm cuts a collective into messages. Nothing is laid out in advance: each member's part in each step is
 // computed when the member gets there, so that 65,536 members cost no more than what is under way.
 //
-// A member goes to its next step when everything that it sends and receives in this one has arrived.
+// A member goes to its next step when everything that it sends and receives in this one has arrived (other ways:
+// collectives.hpp, Manner).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -26,6 +27,8 @@ class Schedule {
   virtual int steps() const = 0;
   // What `member` sends in `step`, appended; how many messages it receives.
   virtual int part(int member, int step, std::vector<Send>& sends) const = 0;
+  // So many steps of a member are under way at a time: each waits for the one that is so many before it. 1 or 2.
+  virtual int lanes() const { return 1; }
   // How many steps, from this one on, have the same messages.
   virtual int alike(int step) const {
     static_cast<void>(step);
@@ -41,11 +44,16 @@ struct CollectiveShape {
   std::int64_t bytes = 0;
   int root = 0;      // group rank
   int per_node = 1;  // hierarchical: consecutive members that share a node
+  // all_to_all, direct, where members differ: what each sends and receives, itself included; what one sends is spread
+  // over the others as all that is received. Empty: all the same.
+  std::vector<std::int64_t> sent = {}, received = {};
 };
 
-// "ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty: what an op usually
-// runs by.
+// "ring", "segmented_ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty:
+// what an op usually runs by.
 //   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours
+//   segmented_ring      all_reduce, reduce, all_gather: rings with every part in two or more segments of which two are
+//                       under way at a time; empty segments are not sent (Gloo's)
 //   tree                all_reduce: two binary trees, each of half the tensor, in pieces (NCCL's double binary tree);
 //                       broadcast, reduce, gather, scatter: binomial
 //   halving_doubling    all_reduce, reduce_scatter, all_gather: log2 N steps; where N is no power of two, the

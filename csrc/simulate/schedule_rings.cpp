@@ -1,4 +1,6 @@
 // Algorithms in which every step is like the one before.
+#include <algorithm>
+
 #include "simulate/schedules.hpp"
 
 namespace prism::simulate::schedules {
@@ -19,6 +21,63 @@ class Ring final : public Schedule {
  private:
   int members_, rounds_;
   std::int64_t part_;
+};
+
+// A tensor (all_gather: each member's) is cut into equal segments of whole elements, P of them a member, the last ones
+// shorter or empty. In step i
+// member m passes segment (m + 1) P + i (all_gather, and the second half of an all_reduce: m P + i) on to the member
+// before it, so that after P (N - 1) steps every member has a part that is reduced, or all parts. In a reduce each then
+// sends its part to the root.
+class SegmentedRing final : public Schedule {
+ public:
+  explicit SegmentedRing(const CollectiveShape& shape) : shape_(shape), reduces_(shape.op != Op::kAllGather) {
+    constexpr std::int64_t kElement = 4, kMostBytes = 1 << 20;
+    if (reduces_) per_member_ = std::max<std::int64_t>(2, divided(divided(shape.bytes, kMostBytes), shape.members));
+    segment_ = divided(divided(shape.bytes, segments()), kElement) * kElement;
+  }
+  int members() const override { return shape_.members; }
+  int steps() const override {
+    if (shape_.members == 1) return 0;
+    return shape_.op == Op::kAllReduce ? 2 * around() : shape_.op == Op::kReduce ? around() + 2 : around();
+  }
+  int lanes() const override { return 2; }
+  int part(int member, int step, std::vector<Send>& sends) const override {
+    const int size = shape_.members;
+    if (step == around() && shape_.op == Op::kReduce) return 0;  // so that the last step is in the other lane
+    if (step > around() && shape_.op == Op::kReduce) {
+      if (member != shape_.root) {
+        if (const auto bytes = bytes_of_member(member)) sends.push_back({shape_.root, bytes});
+        return 0;
+      }
+      int receives = 0;
+      for (int other = 0; other < size; ++other) receives += other != member && bytes_of_member(other) > 0;
+      return receives;
+    }
+    const int first = reduces_ && step < around() ? 1 : 0;
+    const int within = step % around();
+    const auto passed_on = [&](std::int64_t by) {
+      return bytes_at(((by + first) * per_member_ + within) % segments());
+    };
+    if (const auto bytes = passed_on(member)) sends.push_back({(member + size - 1) % size, bytes});
+    return passed_on((member + 1) % size) > 0;
+  }
+
+ private:
+  int around() const { return static_cast<int>(per_member_ * (shape_.members - 1)); }
+  std::int64_t segments() const { return per_member_ * shape_.members; }
+  std::int64_t bytes_at(std::int64_t segment) const {
+    if (!reduces_)
+      return std::clamp<std::int64_t>(divided(shape_.bytes, shape_.members) - segment % per_member_ * segment_, 0,
+                                      segment_);
+    return std::clamp<std::int64_t>(shape_.bytes - segment * segment_, 0, segment_);
+  }
+  std::int64_t bytes_of_member(int member) const {
+    return std::clamp<std::int64_t>(shape_.bytes - member * per_member_ * segment_, 0, per_member_ * segment_);
+  }
+
+  CollectiveShape shape_;
+  bool reduces_;
+  std::int64_t per_member_ = 2, segment_ = 0;
 };
 
 // Reduce-scatter within each node, all-reduce of each member's part with its like on the other nodes, all-gather
@@ -86,6 +145,7 @@ class Dissemination final : public Schedule {
 }  // namespace
 
 SchedulePtr ring(const CollectiveShape& shape, int rounds) { return std::make_unique<Ring>(shape, rounds); }
+SchedulePtr segmented_ring(const CollectiveShape& shape) { return std::make_unique<SegmentedRing>(shape); }
 SchedulePtr hierarchical_ring(const CollectiveShape& shape) { return std::make_unique<HierarchicalRing>(shape); }
 SchedulePtr pairwise(const CollectiveShape& shape) { return std::make_unique<Pairwise>(shape); }
 SchedulePtr dissemination(const CollectiveShape& shape) { return std::make_unique<Dissemination>(shape); }

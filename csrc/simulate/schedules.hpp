@@ -13,6 +13,7 @@ inline std::int64_t divided(std::int64_t bytes, std::int64_t by) { return bytes 
 
 // `rounds` times around, with N - 1 steps each.
 SchedulePtr ring(const CollectiveShape& shape, int rounds);
+SchedulePtr segmented_ring(const CollectiveShape& shape);
 SchedulePtr hierarchical_ring(const CollectiveShape& shape);
 SchedulePtr direct(const CollectiveShape& shape);
 SchedulePtr pairwise(const CollectiveShape& shape);

@@ -67,6 +67,24 @@ Result<void> check(const TopologySpec& spec) {
   for (std::size_t i = 0; i < spec.host_message.size(); ++i)
     if (spec.host_message[i] < 0)
       return wrong(fmt::format("host {} takes {} ps for a message; accepted: 0 or more", i, spec.host_message[i]));
+  if (!spec.host_operation.empty() && spec.host_operation.size() != spec.host_message.size())
+    return wrong(fmt::format("times of an operation on {} of {} hosts; accepted: on each", spec.host_operation.size(),
+                             spec.host_message.size()));
+  for (std::size_t i = 0; i < spec.host_operation.size(); ++i)
+    if (spec.host_operation[i] < 0)
+      return wrong(fmt::format("host {} takes {} ps for an operation; accepted: 0 or more", i, spec.host_operation[i]));
+  if (!spec.host_bytes_per_second.empty() && spec.host_bytes_per_second.size() != spec.host_message.size())
+    return wrong(fmt::format("rates of copying on {} of {} hosts; accepted: on each", spec.host_bytes_per_second.size(),
+                             spec.host_message.size()));
+  for (std::size_t i = 0; i < spec.host_bytes_per_second.size(); ++i)
+    if (!(spec.host_bytes_per_second[i] > 0))
+      return wrong(fmt::format("host {} copies {} B/s; accepted: above 0", i, spec.host_bytes_per_second[i]));
+  if (!spec.host_processors.empty() && spec.host_processors.size() != spec.host_message.size())
+    return wrong(fmt::format("processors of {} of {} hosts; accepted: of each", spec.host_processors.size(),
+                             spec.host_message.size()));
+  for (std::size_t i = 0; i < spec.host_processors.size(); ++i)
+    if (spec.host_processors[i] < 1 || spec.host_processors[i] > 4096)
+      return wrong(fmt::format("host {} has {} processors; accepted: 1 to 4096", i, spec.host_processors[i]));
   return {};
 }
 

@@ -34,10 +34,13 @@ struct TopologySpec {
   std::vector<std::int32_t> endpoint;  // [endpoints] vertex
   // Where given, a way between hosts leaves and enters through the endpoints' own NICs, and one within a host stays in
   // it.
-  std::vector<std::int32_t> nic;          // [endpoints] vertex, -1: none
-  std::vector<std::int32_t> vertex_host;  // [vertices] -1: of none, a switch between hosts
-  std::vector<std::int32_t> host;         // [endpoints] whose processors its messages take; empty: none
-  std::vector<Picoseconds> host_message;  // [hosts] time of a message on the sender's and on the receiver's
+  std::vector<std::int32_t> nic;              // [endpoints] vertex, -1: none
+  std::vector<std::int32_t> vertex_host;      // [vertices] -1: of none, a switch between hosts
+  std::vector<std::int32_t> host;             // [endpoints] whose processors its messages take; empty: none
+  std::vector<Picoseconds> host_message;      // [hosts] time of a message on the sender's and on the receiver's
+  std::vector<Picoseconds> host_operation;    // [hosts] time of an operation at each member; empty: none
+  std::vector<double> host_bytes_per_second;  // [hosts] at which a processor copies; empty: it takes no time
+  std::vector<std::int32_t> host_processors;  // [hosts] so many of these at a time; empty: one
   Spread spread = Spread::kBalanced;
 };
 

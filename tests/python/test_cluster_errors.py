@@ -89,7 +89,8 @@ OF_POD = [
      "10: node[0].nic.bandwith is not a key; nearest: bandwidth; accepted: attach, bandwidth, burst, "
      "count, delay, devices, efficiency, line_rate, type", True),
     ("[fabric]", "[fabrik]",
-     "13: fabrik is not a key; nearest: fabric; accepted: fabric, name, node, placement, site, site_link", True),
+     "13: fabrik is not a key; nearest: fabric; accepted: fabric, name, node, placement, processors, site, "
+     "site_link", True),
     ("aggregations = 2", "aggregations = 2\nspines = 2",
      '17: fabric.spines is not a key of kind "fat_tree"; nearest: uplink; accepted: aggregations, '
      "core_link, core_oversubscription, cores, kind, nodes_per_tor, oversubscription, tors_per_pod, uplink", True),

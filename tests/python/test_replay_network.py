@@ -135,7 +135,7 @@ def cluster(monkeypatch, tmp_path):
             vertices=devices + 1, link_from=ends[0], link_to=ends[1], bytes_per_second=np.full(2 * devices, 1e9),
             latency_ps=np.zeros(2 * devices, int), line_bytes_per_second=np.full(2 * devices, 1e9),
             burst_bytes=np.zeros(2 * devices, int), endpoint=np.arange(devices), host=np.arange(devices),
-            host_message_ps=np.zeros(devices, int), nic=np.zeros(0, int),
+            host_message_ps=np.zeros(devices, int), processors=None, nic=np.zeros(0, int),
             vertex_host=np.zeros(0, int), link_name=names,
         )  # fmt: skip
         return types.SimpleNamespace(graph=lambda: graph, devices_per_node=2)

@@ -43,7 +43,8 @@ struct Answerer {
 void run_solo(Answerer given);
 bool is_solo();
 // Whether it is answered without being asked about; its outputs are then what they shall be.
-bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs);
+bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs);
 // The answers, checked: as many tensors as outputs, of their sizes and types.
 Reply ask_rules(const Question& question);
 const Answerer& answerer();

@@ -58,7 +58,7 @@ class CaptureWork : public c10d::Work {
   int source_;
   std::atomic<bool> done_{false};
   std::atomic<bool> answered_{false};  // and nobody has asked
-  bool handed_out_ = false;  // the future; under mutex_
+  bool handed_out_ = false;            // the future; under mutex_
 };
 
 // All works of a coalesced batch as one.

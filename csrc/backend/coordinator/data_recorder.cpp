@@ -29,7 +29,11 @@ RecordedComm comm_of(const Exchange& exchange) {
 
 DataRecorder::DataRecorder(boost::asio::io_context& loop, DataWriter::Options options, bool whole_numbers,
                            std::uint64_t backlog_limit, std::function<void(const Result<void>&)> written)
-    : loop_(loop), writer_(std::move(options)), whole_numbers_(whole_numbers), backlog_limit_(backlog_limit), written_(std::move(written)) {}
+    : loop_(loop),
+      writer_(std::move(options)),
+      whole_numbers_(whole_numbers),
+      backlog_limit_(backlog_limit),
+      written_(std::move(written)) {}
 
 DataRecorder::~DataRecorder() {
   cancel();

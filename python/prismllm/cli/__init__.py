@@ -17,7 +17,20 @@ import click
 
 # Whose message alone does not show what is right.
 _INCOMPLETE = (click.MissingParameter, click.NoSuchOption)
-_COMMANDS = ("record", "capture", "time", "agent", "replay", "simulate", "info", "diff", "export", "report", "doctor")
+_COMMANDS = (
+    "record",
+    "capture",
+    "time",
+    "agent",
+    "bench-comm",
+    "replay",
+    "simulate",
+    "info",
+    "diff",
+    "export",
+    "report",
+    "doctor",
+)
 
 
 class _Commands(click.Group):
@@ -25,7 +38,8 @@ class _Commands(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return importlib.import_module(f"prismllm.cli.{name}").command if name in _COMMANDS else None
+        module = name.replace("-", "_")
+        return importlib.import_module(f"prismllm.cli.{module}").command if name in _COMMANDS else None
 
     def resolve_command(self, ctx: click.Context, args: list[str]):
         if args[0] not in _COMMANDS and not args[0].startswith("-"):

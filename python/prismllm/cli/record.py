@@ -8,6 +8,7 @@ import click
 
 from prismllm.cli.common import Output, common_options
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
+from prismllm.cli.testbed import on, testbed_options
 from prismllm.launch import LaunchResult, Program, RunFolder
 from prismllm.units import duration
 
@@ -20,9 +21,10 @@ from prismllm.units import duration
 )
 @program_options
 @click.option("--backend", metavar="NAME", default="", help="Use this backend whatever the program asks for.")
+@testbed_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None, backend: str,
-            log_dir: str | None) -> None:  # fmt: skip
+            log_dir: str | None, bed: tuple[int, int] | None) -> None:  # fmt: skip
     """Run PROGRAM as N real processes on its own backend and write what it did and when.
 
     Under plain torchrun the same is had with PRISM_RECORD=DIR in the environment; `prism info DIR` and
@@ -42,7 +44,10 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "notes": result.notes,
         }
 
-    summary = run_program(output, log_dir, trace, merge, route="real", world_size=world_size, program=program,
+    if bed and (world_size % bed[0] or ranks_per_node):
+        raise click.UsageError(f"--hosts {bed[0]} holds {world_size} ranks; accepted: as many on each host, "
+                               "which is then a node (without --nproc-per-node)")  # fmt: skip
+    summary = run_program(output, log_dir, trace, merge, on(bed), route="real", world_size=world_size, program=program,
                           ranks_per_node=ranks_per_node or world_size, backend=backend)  # fmt: skip
     notes = summary.pop("notes")
     output.result(summary)

@@ -10,7 +10,7 @@ import numpy as np
 from prismllm.cluster.fabrics import build_fabric, ceil_div
 from prismllm.cluster.graph import Builder, ClusterGraph
 from prismllm.cluster.library import DeviceType
-from prismllm.cluster.model import FatTree, Mesh, NodeKind, Rail, Site, SiteLink
+from prismllm.cluster.model import FatTree, Mesh, NodeKind, Processors, Rail, Site, SiteLink
 from prismllm.cluster.nodes import Ports, build_nodes, part, users_nic
 
 
@@ -25,6 +25,7 @@ class Cluster:
     site_links: tuple[SiteLink, ...] = ()
     imported: ClusterGraph | None = None
     imported_device: DeviceType | None = None
+    processors: Processors | None = None  # None: each node has its own
 
     @property
     def ranks(self) -> int:
@@ -110,7 +111,7 @@ def _built(cluster: Cluster) -> ClusterGraph:
     placed = {"endpoint": rank, "nic": np.concatenate([one.ravel() for one in used])[rank],
               "host": np.concatenate(hosts)[rank]}  # fmt: skip
     host_message_ps = np.repeat([kind.host_message_ps for kind in kinds], nodes)
-    return builder.finish(cluster.devices, placed, host_message_ps)
+    return builder.finish(cluster.devices, placed, host_message_ps, cluster.processors)
 
 
 def _long_cables(builder: Builder, ends: list[np.ndarray], long: SiteLink) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from prismllm.cluster.model import Link
+from prismllm.cluster.model import Link, Processors
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,7 @@ class ClusterGraph:
     nic: np.ndarray  # int32[ranks], the NIC by which its traffic leaves the node; -1: it has no vertex of its own
     host: np.ndarray  # int32[ranks]
     host_message_ps: np.ndarray  # int64[hosts]
+    processors: Processors | None  # that take the messages of all hosts, in place of host_message_ps
     vertex_host: np.ndarray  # int32[vertices], -1: a switch outside nodes
     vertex_name: Sequence[str]
     link_name: Sequence[str]
@@ -119,7 +120,8 @@ class Builder:
         types = (np.int32, np.int32, float, float, np.int64, np.int64, np.int32)
         self._cables.append(tuple(np.asarray(c).astype(t) for c, t in zip(columns, types, strict=True)))
 
-    def finish(self, devices: int, placed: dict[str, np.ndarray], host_message_ps: np.ndarray) -> ClusterGraph:
+    def finish(self, devices: int, placed: dict[str, np.ndarray], host_message_ps: np.ndarray,
+               processors: Processors | None = None) -> ClusterGraph:  # fmt: skip
         """`placed`: endpoint, nic and host of the ranks."""
         one, other, *columns = [np.concatenate(parts) for parts in zip(*self._cables, strict=True)]
         self._cables.clear()
@@ -130,6 +132,7 @@ class Builder:
             vertices=self.count, devices=devices, link_from=link_from, link_to=link_to,
             bytes_per_second=bandwidth, latency_ps=delay, line_bytes_per_second=line, burst_bytes=burst,
             **{key: value.astype(np.int32) for key, value in placed.items()},
-            host_message_ps=host_message_ps.astype(np.int64), vertex_host=np.concatenate(self._hosts),
-            vertex_name=names, link_name=LinkNames(names, link_from, link_to, cable),
+            host_message_ps=host_message_ps.astype(np.int64), processors=processors,
+            vertex_host=np.concatenate(self._hosts), vertex_name=names,
+            link_name=LinkNames(names, link_from, link_to, cable),
         )  # fmt: skip

@@ -138,6 +138,16 @@ def file_form() -> Table:
             'in place of order, the device of each rank: a list, or text such as "0-7,16-23"',
         ),
     }
+    processors = {
+        "count": Key(Whole(1, 4096), "how many there are", required=True),
+        "message_time": Key(Amount(DURATION), "of a message at its sender, and again at its receiver", required=True),
+        "operation_time": Key(Amount(DURATION), "of an operation at each member, before its messages", 0),
+        "copy": Key(
+            Amount(BANDWIDTH),
+            "at which one of them copies what an all_gather of Gloo brings together",
+            otherwise="at once",
+        ),
+    }
     return Table({
         "name": Key(Name(), "the cluster's name", required=True),
         "node": Key(nodes.form, nodes.text, otherwise="needed without site"),
@@ -145,4 +155,6 @@ def file_form() -> Table:
         "site": Key(Many(site), "several sites, in place of node and fabric", otherwise="one site"),
         "site_link": Key(Many(Table(long_link)), "long links between sites", otherwise="none"),
         "placement": Key(Table(placement), "which rank is on which device", otherwise="rank r on device r"),
+        "processors": Key(Table(processors), "of the one machine that stands for all nodes, as a testbed's does",
+                          otherwise="nodes have their own"),
     })  # fmt: skip

@@ -121,6 +121,17 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Processors:
+    """Of one machine that stands for all nodes: a message needs one of them for `message_ps` at either end, an
+    operation for `operation_ps` at each member; copying goes at `copy_bytes_per_second`, 0: takes no time."""
+
+    count: int
+    message_ps: int
+    operation_ps: int
+    copy_bytes_per_second: float = 0.0
+
+
+@dataclass(frozen=True)
 class SiteLink:
     """Cables from the top switches of one site, in turn, to those of another: `first` and `second` count sites."""
 

@@ -12,7 +12,7 @@ from prismllm.cluster.cluster import Cluster, cables
 from prismllm.cluster.errors import ClusterError, Place, shown
 from prismllm.cluster.keys import MOST_CABLES, MOST_DEVICES, file_form
 from prismllm.cluster.lines import lines_of, tomllib
-from prismllm.cluster.model import Site
+from prismllm.cluster.model import Processors, Site
 from prismllm.cluster.read_fabric import read_fabric, read_site_links
 from prismllm.cluster.read_node import read_node
 from prismllm.cluster.read_placement import read_placement
@@ -49,7 +49,12 @@ def read_toml(text: str, file: str) -> Cluster:
     sites = _sites(values)
     _check_size(sites, values["site_link"] or [], place)
     links = read_site_links(values, sites)
-    return Cluster(values["name"], read_placement(values, sites), tuple(site for site, _ in sites), links)
+    shared = values["processors"]
+    if shared:
+        shared = Processors(shared["count"], round(shared["message_time"]), round(shared["operation_time"]),
+                            float(shared["copy"] or 0))  # fmt: skip
+    return Cluster(values["name"], read_placement(values, sites), tuple(site for site, _ in sites), links,
+                   processors=shared or None)  # fmt: skip
 
 
 def _syntax_error(text: str, file: str, reason: str) -> ClusterError:

@@ -27,6 +27,8 @@ class LaunchOptions:
     device_swap: str = "auto"  # capture only: or "never", "always"
     fake_device: str = ""  # for tests: a script in the place of the driver
     backend: str = ""  # real only: overrides what the program asks for
+    namespaces: list[str] = field(default_factory=list)  # real only: each rank's network namespace; empty: this one's
+    steady: bool = False  # real only: ranks go before all other processes, and their sleeps end on time
     memory_budget_bytes: int = 0
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept

@@ -9,7 +9,16 @@ from prismllm import _simulate
 from prismllm.simulate.networks import NETWORKS, one_switch
 from prismllm.simulate.packets import program_of
 
-ALGORITHMS = ("ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical")
+ALGORITHMS = (
+    "ring",
+    "segmented_ring",
+    "tree",
+    "halving_doubling",
+    "direct",
+    "pairwise",
+    "dissemination",
+    "hierarchical",
+)
 # Of what a member's link carries in a second, the share that is the tensor's: the "bus bandwidth" of nccl-tests.
 _BUS_SHARE = {
     "all_reduce": lambda n: 2 * (n - 1) / n,

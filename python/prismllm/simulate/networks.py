@@ -33,9 +33,16 @@ def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topolog
     fewest use so far, as an adaptive network would; "destination", by its number (D-mod-k); "hash" of both ends (ECMP),
     with its collisions."""
     graph = cluster.graph()
+    hosts = {"host": graph.host, "host_message_ps": graph.host_message_ps, "host_operation_ps": [],
+             "host_bytes_per_second": [], "host_processors": []}  # fmt: skip
+    if shared := graph.processors:
+        copying = [shared.copy_bytes_per_second] if shared.copy_bytes_per_second else []
+        hosts = {"host": np.zeros_like(graph.host), "host_message_ps": [shared.message_ps],
+                 "host_operation_ps": [shared.operation_ps], "host_bytes_per_second": copying,
+                 "host_processors": [shared.count]}  # fmt: skip
     columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
-               "burst_bytes", "endpoint", "nic", "vertex_host", "host", "host_message_ps")  # fmt: skip
-    return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, spread=spread)
+               "burst_bytes", "endpoint", "nic", "vertex_host")  # fmt: skip
+    return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, **hosts, spread=spread)
 
 
 def ranks_per_node(graph: ClusterGraph) -> int:

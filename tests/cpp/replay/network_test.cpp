@@ -219,11 +219,9 @@ TEST_CASE("without sharing a network takes what the closed form says") {
     CHECK(on(topology, graph, {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
               .critical_path_ns == closed.critical_path_ns);
   };
-  for (const char* model : {"gloo", "nccl"})
-    for (const Op op : {Op::kAllReduce, Op::kAllReduceCoalesced, Op::kReduceScatter, Op::kReduceScatterTensor,
-                        Op::kAllGather, Op::kAllGatherIntoTensor})
-      equal({.op = op, .bytes = 4000}, model);
-  equal({.op = Op::kReduce, .peer = 1, .bytes = 4000}, "gloo");
+  for (const Op op : {Op::kAllReduce, Op::kAllReduceCoalesced, Op::kReduceScatter, Op::kReduceScatterTensor,
+                      Op::kAllGather, Op::kAllGatherIntoTensor})
+    equal({.op = op, .bytes = 4000}, "nccl");
   for (const char* model : {"gloo", "nccl"}) equal({.op = Op::kBroadcast, .peer = 2, .bytes = 4000}, model);
   // The root's link carries all parts but its own.
   for (const Op op : {Op::kGather, Op::kScatter}) equal({.op = op, .peer = 3, .bytes = 4000}, "gloo", true);
@@ -231,6 +229,57 @@ TEST_CASE("without sharing a network takes what the closed form says") {
   pair[0].blocking({.op = Op::kSend, .peer = 1, .bytes = 5000});
   pair[1].blocking({.op = Op::kRecv, .peer = 0, .bytes = 5000});
   CHECK(on(topology, pair.graph(false)).critical_path_ns == 1000 + 5000);
+}
+
+TEST_CASE("Gloo's rings have two segments of each part under way") {
+  const auto topology = Topology::one_switch(4, 1e9, us);
+  const auto time = [&](Op op, int root, bool shared) {
+    const auto graph = together(4, {.op = op, .peer = root, .bytes = 4000}, "gloo");
+    return on(topology, graph,
+              {.kind = shared ? simulate::NetworkKind::kFlowLevel : simulate::NetworkKind::kClosedForm})
+        .critical_path_ns;
+  };
+  // Segments of 500 bytes: 1.5 us each way of one, and the second half a microsecond behind the first.
+  const std::int64_t segment = 500, step = 1000 + segment;
+  for (const bool shared : {false, true}) {
+    for (const Op op : {Op::kAllReduce, Op::kAllReduceCoalesced, Op::kReduceScatter, Op::kReduceScatterTensor})
+      CHECK(time(op, -1, shared) == 6 * step + segment);
+    for (const Op op : {Op::kAllGather, Op::kAllGatherIntoTensor}) CHECK(time(op, -1, shared) == 3 * step + segment);
+  }
+  // Then a part to the root: three at once over its link, where links are shared.
+  CHECK(time(Op::kReduce, 1, false) == 3 * step + segment + 1000 + 1000);
+  CHECK(time(Op::kReduce, 1, true) == 3 * step + segment + 1000 + 3000);
+}
+
+TEST_CASE("a Gloo send ends when its receiver is there, if the system takes all of it") {
+  const auto topology = Topology::one_switch(2, 1e9, us);
+  for (const std::int64_t bytes : {std::int64_t{1} << 20, (std::int64_t{1} << 20) + 1}) {
+    Program job(2);
+    job[0].compute(1 * ms);
+    const auto sent = job[0].blocking({.op = Op::kSend, .peer = 1, .bytes = bytes});
+    job[1].compute(3 * ms);
+    const auto received = job[1].blocking({.op = Op::kRecv, .peer = 0, .bytes = bytes});
+    const auto report = on(topology, job.graph());
+    CHECK(end_of(report, 1, received) == 3 * ms + 1'000 + bytes);
+    CHECK(end_of(report, 0, sent) == (bytes <= 1 << 20 ? 3 * ms : 3 * ms + 1'000 + bytes));
+  }
+}
+
+TEST_CASE("in a Gloo all-to-all the late member sends first to those that are half of the group or more before it") {
+  const auto topology = Topology::one_switch(4, 1e9, 0);
+  for (const int late : {0, 3}) {
+    Program job(4);
+    std::vector<std::uint32_t> wait;
+    for (int r = 0; r < 4; ++r) {
+      job[r].compute((r == late ? 20 : 1) * ms);
+      wait.push_back(job[r].blocking({.op = Op::kAllToAllSingle, .bytes = 4 * MB}));
+    }
+    const auto report = on(topology, job.graph());
+    // Quarters of 1 ms. All others have exchanged theirs before. The late one's three leave together in 3 ms; what
+    // comes from the member just before it takes 1 ms meanwhile, the other two come after.
+    CHECK(end_of(report, late, wait[static_cast<std::size_t>(late)]) == 25 * ms);
+    CHECK(end_of(report, (late + 3) % 4, wait[static_cast<std::size_t>((late + 3) % 4)]) == 23 * ms);
+  }
 }
 
 TEST_CASE("a late member of a Gloo tree holds on a network whom it holds in the record") {

@@ -64,6 +64,46 @@ TEST_CASE("a message's time on a host's processors is taken one after the other,
   }
 }
 
+TEST_CASE("processors of a host take as many messages and operations at a time as there are") {
+  for (const auto& kind : kKinds) {
+    INFO(kind.name);
+    TopologySpec spec = Topology::one_switch(4, 1e9, 0).spec();
+    spec.host = {0, 0, 0, 0};
+    spec.host_message = {100 * kMicrosecond};
+    spec.host_operation = {50 * kMicrosecond};
+    spec.host_processors = {2};
+    const auto topology = Topology::make(spec).value();
+    auto network = kind.make(topology);
+    CHECK(network->begin_operation(0, 0) == 50 * kMicrosecond);
+    CHECK(network->begin_operation(1, 0) == 50 * kMicrosecond);
+    CHECK(network->begin_operation(2, 0) == 100 * kMicrosecond);  // behind one of the first two
+    // One processor is free at 50, one at 100 us: messages leave at 150 and 200, and are taken on the same two.
+    CHECK(arrivals(*network, {{50 * kMicrosecond, 0, 2, 1000}, {50 * kMicrosecond, 1, 3, 1000}}) ==
+          std::vector{251 * kMicrosecond, 301 * kMicrosecond});
+    spec.host_processors = {0};
+    CHECK(Topology::make(spec).error().message == "host 0 has 0 processors; accepted: 1 to 4096");
+    spec.host_processors = {1}, spec.host_operation = {-1};
+    CHECK(Topology::make(spec).error().message == "host 0 takes -1 ps for an operation; accepted: 0 or more");
+    spec.host_operation = {1, 1};
+    CHECK(Topology::make(spec).error().message == "times of an operation on 2 of 1 hosts; accepted: on each");
+  }
+}
+
+TEST_CASE("messages of a connection pass one after the other, beside those of another") {
+  const auto topology = Topology::one_switch(2, 1e9, 0);
+  const auto ends = [&](std::int32_t second) {
+    auto network = flow_level(topology);
+    REQUIRE(network->send(0, {0, 0, 1, 1'000'000, 7}));
+    REQUIRE(network->send(0, {1, 0, 1, 1'000'000, second}));
+    std::vector<Delivery> delivered;
+    while (network->next() != kNever) REQUIRE(network->advance(kSecond, delivered));
+    return std::vector{delivered.at(0).at, delivered.at(1).at};
+  };
+  CHECK(ends(7) == std::vector{kMillisecond, 2 * kMillisecond});
+  CHECK(ends(8) == std::vector{2 * kMillisecond, 2 * kMillisecond});
+  CHECK(ends(-1) == std::vector{2 * kMillisecond, 2 * kMillisecond});
+}
+
 TEST_CASE("what is delivered at one time comes by number") {
   for (const auto& kind : kKinds) {
     INFO(kind.name);

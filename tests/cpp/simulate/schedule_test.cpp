@@ -137,11 +137,70 @@ TEST_CASE("no member of two trees works in both for long: each sends its tensor 
 
 TEST_CASE("an algorithm that there is not is answered with those that there are") {
   CHECK(make_schedule({Op::kAllReduce, 4, 8}, "pairwise").error().message ==
-        "no algorithm 'pairwise' for all_reduce; accepted: ring, tree, halving_doubling, direct, hierarchical");
+        "no algorithm 'pairwise' for all_reduce; accepted: ring, segmented_ring, tree, halving_doubling, direct, "
+        "hierarchical");
   CHECK(make_schedule({Op::kSend, 4, 8}, "").error().message == "send is no collective");
   CHECK(make_schedule({Op::kAllReduce, 0, 8}, "").error().message == "a collective of 0 members; accepted: 1 or more");
   CHECK(make_schedule({Op::kAllReduce, 4, -1}, "").error().message == "-1 bytes; accepted: 0 to 2^60");
   CHECK(make_schedule({Op::kBroadcast, 4, 8, 4}, "").error().message == "root 4; accepted: 0 to 3");
   CHECK(make_schedule({Op::kAllReduce, 6, 8, 0, 4}, "hierarchical").error().message ==
         "6 members with 4 a node; accepted: a whole number of nodes");
+}
+
+TEST_CASE("a segmented ring passes whole elements on, two or more segments a member, and no empty ones") {
+  // 7 elements over 4 members: segments of one element, the eighth is empty and never sent.
+  const auto few = made(Op::kAllReduce, "segmented_ring", 4, 7 * 4);
+  const auto sent_by = [](const Schedule& schedule, int member) {
+    std::int64_t sum = 0;
+    for (int step = 0; step < schedule.steps(); ++step) {
+      std::vector<Send> sends;
+      static_cast<void>(schedule.part(member, step, sends));
+      for (const auto& send : sends) sum += send.bytes;
+    }
+    return sum;
+  };
+  CHECK(few->lanes() == 2);
+  CHECK(few->steps() == 2 * 3 * 2);
+  std::int64_t messages = 0, received = 0;
+  for (int member = 0; member < 4; ++member)
+    for (int step = 0; step < few->steps(); ++step) {
+      std::vector<Send> sends;
+      received += few->part(member, step, sends);
+      for (const auto& send : sends) {
+        CHECK(send.to == (member + 3) % 4);
+        CHECK(send.bytes == 4);
+        ++messages;
+      }
+    }
+  CHECK(messages == 2 * 3 * 7);  // every element goes around twice, to all but one member
+  CHECK(received == messages);
+  // One element: a chain of messages, not a ring full of them.
+  CHECK(sent_by(*made(Op::kAllReduce, "segmented_ring", 8, 4), 0) <= 2 * 4);
+  // Segments have at most 1 MiB.
+  CHECK(made(Op::kAllReduce, "segmented_ring", 2, 8 << 20)->steps() == 2 * 4);
+  // A gather's members cut their own tensors: each sends as much.
+  for (int member = 0; member < 8; ++member)
+    CHECK(sent_by(*made(Op::kAllGather, "segmented_ring", 8, 8 * 4), member) == 7 * 4);
+}
+
+TEST_CASE("in an uneven all_to_all members send and receive what is their own") {
+  CollectiveShape shape{.op = Op::kAllToAll, .members = 3, .bytes = 900};
+  shape.sent = {600, 300, 0}, shape.received = {0, 450, 450};
+  const auto schedule = make_schedule(shape, "direct").value();
+  const auto sends_of = [&](int member) {
+    std::vector<Send> sends;
+    CHECK(schedule->part(member, 0, sends) == 2);
+    std::vector<std::pair<int, std::int64_t>> found;
+    for (const auto& send : sends) found.push_back({send.to, send.bytes});
+    return found;
+  };
+  using Found = std::vector<std::pair<int, std::int64_t>>;
+  CHECK(sends_of(0) == Found{{1, 300}, {2, 300}});  // half of 600 each
+  CHECK(sends_of(1) == Found{{2, 150}, {0, 0}});    // the other half of 300 is its own
+  CHECK(sends_of(2) == Found{{0, 0}, {1, 0}});
+  shape.received.pop_back();
+  CHECK(make_schedule(shape, "direct").error().message ==
+        "what members send and receive; accepted: for each 0 to 2^60 bytes");
+  shape.received.push_back(-1);
+  CHECK(!make_schedule(shape, "direct"));
 }

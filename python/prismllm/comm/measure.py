@@ -1,0 +1,83 @@
+"""Runs the probe at a place and reads what it has measured."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import os
+import statistics
+import tempfile
+from dataclasses import dataclass
+
+from prismllm.comm.plan import Point
+from prismllm.launch import LaunchError, LaunchOptions, Program, RunFolder, launch
+from prismllm.testbed.deadline import Deadline
+
+_MOST_BYTES = 1 << 28  # of a rank's results
+
+
+@dataclass(frozen=True)
+class Measured:
+    """`time_s`: from the moment at which the last member has issued the first round until the last one is done with the
+    last, the median of the repetitions; `spread`: half of what is between their quartiles, beside it. `again_s`: from
+    the end of one round until a member has issued the next."""
+
+    point: Point
+    time_s: float
+    spread: float = 0.0
+    again_s: float = 0.0
+
+
+def measure(points: list[Point], ranks: int, backend: str = "gloo", repeat: int = 15, bed=None,
+            deadline_s: float = 1800.0) -> list[Measured]:  # fmt: skip
+    """On a testbed (prismllm.testbed.Testbed), or as plain processes of this machine. LaunchError where that fails."""
+    with tempfile.TemporaryDirectory(prefix="prism-bench-comm-") as path, contextlib.ExitStack() as stack:
+        plan = os.path.join(path, "plan.json")
+        with open(plan, "w") as file:
+            json.dump({"backend": backend, "repeat": repeat, "points": [point.to_json() for point in points]}, file)
+        folder = RunFolder(os.path.join(path, "run"))
+        folder.create()
+        stack.callback(os.close, folder.lock)
+        options = LaunchOptions("real", ranks, Program("prismllm.comm.probe", True, [plan, path]), folder.path,
+                                folder.logs, environment={"OMP_NUM_THREADS": "1"})  # fmt: skip
+        launch(bed.place(options) if bed else options, show_output=False, company=Deadline(deadline_s))
+        columns = [_results(os.path.join(path, f"{rank}.json"), rank, points, repeat) for rank in range(ranks)]
+    return [
+        summary(point, [[columns[rank][number][i] for group in point.groups for rank in group] for i in range(repeat)])
+        for number, point in enumerate(points)
+    ]
+
+
+def _results(path: str, rank: int, points: list[Point], repeat: int) -> list:
+    """[point][repetition][round]: issued, done. LaunchError where the file holds anything else."""
+    try:
+        if os.path.getsize(path) > _MOST_BYTES:
+            raise ValueError("too large")
+        with open(path) as file:
+            told = json.load(file)
+        assert len(told) == len(points)
+        for point, repetitions in zip(points, told, strict=True):
+            takes_part = any(rank in group for group in point.groups)
+            assert len(repetitions) == repeat
+            for rounds in repetitions:
+                assert len(rounds) == (point.rounds if takes_part else 0)
+                assert all(len(pair) == 2 and all(math.isfinite(time) for time in pair) for pair in rounds)
+    except (OSError, ValueError, TypeError, AssertionError, RecursionError) as reason:
+        raise LaunchError(
+            f"what rank {rank} has measured is missing or damaged ({reason or 'wrong lengths'})", 4
+        ) from None
+    return told
+
+
+def summary(point: Point, repetitions: list[list[list[list[float]]]]) -> Measured:
+    """Of [repetition][member][round]: issued, done."""
+    times, again = [], []
+    for members in repetitions:
+        last_issued, done = max(rounds[0][0] for rounds in members), max(rounds[-1][1] for rounds in members)
+        times.append(max(done - last_issued, 1e-9))
+        again += [after[0] - before[1] for rounds in members for before, after in itertools.pairwise(rounds)]
+    time_s = statistics.median(times)
+    low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else (time_s,) * 3
+    return Measured(point, time_s, (high - low) / 2 / time_s, statistics.median(again) if again else 0.0)

@@ -1,0 +1,100 @@
+"""The program that measures, run by every rank: `-m prismllm.comm.probe PLAN.json RESULTS`, where rank R writes
+RESULTS/R.json: for each point and each repetition the times [s] at which each round was issued and was done, since the
+moment at which all began. All ranks see one clock (they are on one machine)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+_PAUSE_S = 0.01  # for all to have heard when to begin, and for the network to be idle
+_WARM_UP = 2
+
+
+def _issuer(op: str, nbytes: int, group, members: list[int], rank: int):
+    """What issues the operation once and returns what to wait for."""
+    whole = max(nbytes // 4, 1)
+    part = max(whole // len(members), 1)
+    first, root = members[0], rank == members[0]
+
+    def full(count):
+        return torch.ones(count)
+
+    if op in ("send", "exchange"):
+        other = members[1] if root else members[0]
+        out, into = full(whole), full(whole)
+        ops = [dist.P2POp(dist.irecv, into, other, group)] if op == "exchange" or not root else []
+        ops += [dist.P2POp(dist.isend, out, other, group)] if op == "exchange" or root else []
+        return lambda: dist.batch_isend_irecv(ops)
+    one, all_parts = full(part), full(part * len(members))
+    parts = list(all_parts.split(part)) if root else None
+    tensor = full(whole)
+    issue = {
+        "all_reduce": lambda: dist.all_reduce(tensor, group=group, async_op=True),
+        "broadcast": lambda: dist.broadcast(tensor, first, group=group, async_op=True),
+        "reduce": lambda: dist.reduce(tensor, first, group=group, async_op=True),
+        "all_gather": lambda: dist.all_gather_into_tensor(all_parts, one, group=group, async_op=True),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(one, all_parts, group=group, async_op=True),
+        "all_to_all": lambda: dist.all_to_all_single(
+            torch.empty_like(all_parts), all_parts, group=group, async_op=True
+        ),
+        "gather": lambda: dist.gather(one, parts, first, group=group, async_op=True),
+        "scatter": lambda: dist.scatter(one, parts, first, group=group, async_op=True),
+    }[op]
+    return lambda: [issue()]
+
+
+def _together() -> float:
+    """A moment to come, the same at all ranks."""
+    dist.barrier()
+    at = torch.tensor([time.monotonic() + _PAUSE_S], dtype=torch.float64)
+    dist.broadcast(at, 0)
+    return at.item()
+
+
+def _repetition(issue, rounds: int) -> list[list[float]]:
+    begin = _together()
+    if issue is None:
+        return []
+    time.sleep(max(begin - time.monotonic(), 0.0))
+    times = []
+    for _ in range(rounds):
+        works = issue()
+        issued = time.monotonic()
+        for work in works:
+            work.wait()
+        times.append([issued - begin, time.monotonic() - begin])
+    return times
+
+
+def main() -> None:
+    plan_path, results = sys.argv[1:]
+    with open(plan_path) as file:
+        plan = json.load(file)
+    dist.init_process_group(plan["backend"])
+    rank = dist.get_rank()
+    groups = {}
+    for members in (members for point in plan["points"] for members in point["groups"]):
+        if tuple(members) not in groups:
+            groups[tuple(members)] = dist.new_group(members)
+    measured = []
+    gc.disable()
+    for point in plan["points"]:
+        mine = next((members for members in point["groups"] if rank in members), None)
+        issue = mine and _issuer(point["op"], point["bytes"], groups[tuple(mine)], mine, rank)
+        repetitions = [_repetition(issue, point["rounds"]) for _ in range(_WARM_UP + plan["repeat"])]
+        measured.append(repetitions[_WARM_UP:])
+    with open(os.path.join(results, f"{rank}.json"), "w") as file:
+        json.dump(measured, file)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
