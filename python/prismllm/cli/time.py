@@ -83,6 +83,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
     Waiting and communication are not timed here: `prism calibrate` puts the ranks together."""
+    from prismllm.launch.steady import processors_awake
     from prismllm.timing import plan
     from prismllm.trace import load
 
@@ -123,7 +124,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
               "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="prism-time-") as work:
+    with tempfile.TemporaryDirectory(prefix="prism-time-") as work, processors_awake():
         if data:
             rules = _recorded(work, data, "")
 
