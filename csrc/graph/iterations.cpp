@@ -42,21 +42,22 @@ std::uint16_t busiest_lane(const RankRecord& record) {
   return static_cast<std::uint16_t>(std::ranges::max_element(busy) - busy.begin());
 }
 
-Sequence sequence(const RankRecord& record, Detail detail) {
+// `steps`: those of the optimizer count, too.
+Sequence sequence(const RankRecord& record, Detail detail, bool steps) {
   // Of one lane: how the lanes' times interleave is chance.
   const auto lane = busiest_lane(record);
   std::vector<std::uint32_t> order;
   for (std::uint32_t i = 0; i < record.nodes.size(); ++i) {
     const auto& node = record.nodes[i];
     const bool counts = node.kind == NodeKind::kIssue || (node.kind == NodeKind::kWait && detail == Detail::kWaits);
-    if (node.lane == lane && counts) order.push_back(i);
+    if ((node.lane == lane && counts) || (steps && is_optimizer(node))) order.push_back(i);
   }
   using Key = std::tuple<int, int, int, int, int, std::int64_t, int, int, std::int64_t, std::int64_t>;
   std::map<Key, std::uint32_t> ids;
   Sequence result;
   for (const auto index : order) {
     const auto& node = record.nodes[index];
-    Key key{-1, node.lane, 0, 0, 0, 0, 0, 0, 0, 0};
+    Key key{is_optimizer(node) ? -2 : -1, node.lane, 0, 0, 0, 0, 0, 0, 0, 0};
     std::int64_t heavy = 0;
     if (node.kind == NodeKind::kIssue) {
       const auto& c = record.comms[node.comm];
@@ -126,29 +127,42 @@ std::vector<std::size_t> occurrences(std::span<const std::uint32_t> tokens, std:
 
 }  // namespace
 
-Periods find_periods(const RankRecord& record) {
-  Periods periods;
-  periods.communicates = !record.comms.empty();
+namespace {
+
+std::vector<std::uint32_t> first_comms(const RankRecord& record, bool steps) {
   Sequence sequences[3];
   std::optional<Repetition> found[3];
   std::int64_t most = 0;
   for (const auto detail : {Detail::kWaits, Detail::kSizes, Detail::kFixedSizes}) {
     const auto i = static_cast<std::size_t>(detail);
-    sequences[i] = sequence(record, detail);
+    sequences[i] = sequence(record, detail, steps);
     found[i] = heaviest_repetition(sequences[i].tokens, sequences[i].weights);
     if (found[i]) most = std::max(most, found[i]->weight);
   }
+  std::vector<std::uint32_t> firsts;
   for (std::size_t i = 0; i < 3; ++i) {
     if (!found[i] || found[i]->weight == 0 || found[i]->weight * 10 < most * 9) continue;
     for (const auto at : occurrences(sequences[i].tokens, cut(sequences[i], *found[i]), *found[i]))
-      periods.first_comm.push_back(sequences[i].comm[at]);
+      firsts.push_back(sequences[i].comm[at]);
     break;
   }
-  // Micro-batches repeat as well, and so do batches of a validation. Some steps may be left out, as gradient scalers
-  // do.
+  return firsts;
+}
+
+}  // namespace
+
+Periods find_periods(const RankRecord& record) {
+  Periods periods;
+  periods.communicates = !record.comms.empty();
   const auto steps = static_cast<std::size_t>(std::ranges::count_if(record.nodes, is_optimizer));
-  const bool too_many = steps > 0 && periods.first_comm.size() >= 2 * steps;
-  if (periods.first_comm.size() < 2 || too_many) periods.first_comm.clear();
+  // Micro-batches and layers repeat as well, and so do batches of a validation; then the steps tell them from
+  // iterations. Some steps may be left out, as gradient scalers do, so that this is not tried first.
+  for (const bool with_steps : {false, true}) {
+    periods.first_comm = first_comms(record, with_steps);
+    const bool too_many = steps > 0 && periods.first_comm.size() >= 2 * steps;
+    if (periods.first_comm.size() < 2 || too_many) periods.first_comm.clear();
+    if (!too_many || steps < 2) break;
+  }
   return periods;
 }
 

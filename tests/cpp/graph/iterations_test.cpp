@@ -143,6 +143,21 @@ TEST_CASE("micro-batches of a single iteration are no iterations where its optim
   REQUIRE(find_iterations(w.record).size() == (seen ? 0 : 8));
 }
 
+TEST_CASE("layers that all do the same are told from iterations by the optimizer's steps") {
+  // Tensor parallelism: one all_reduce of one size for each layer, forward and backward.
+  auto w = job_of_two();
+  std::vector<std::uint32_t> begins;
+  for (int step = 0; step < 5; ++step) {
+    begins.push_back(static_cast<std::uint32_t>(w.record.nodes.size()));
+    for (int layer = 0; layer < 10; ++layer) {
+      w.compute("a layer");
+      w.wait(w.collective(Op::kAllReduce, 0, 1024));
+    }
+    w.compute(kOptimizerSpan);
+  }
+  REQUIRE(find_iterations(w.record) == begins);
+}
+
 TEST_CASE("steps that a gradient scaler leaves out do not hide iterations") {
   auto w = job_of_two();
   for (int i = 0; i < 6; ++i) {
