@@ -4,6 +4,7 @@
 // computed again comes to the same answer; the order of the old times looks at most of them once.
 #include <algorithm>
 #include <queue>
+#include <tuple>
 #include <unordered_set>
 
 #include "replay/sweep.hpp"
@@ -70,13 +71,19 @@ class SweepUpdate {
 
  private:
   static constexpr std::int64_t kLatest = 4'000'000'000'000'000'000;  // ns; all durations together are less
+  // At one moment: what issues, then what is issued, then what waits for it.
+  enum class Turn : std::uint8_t { kIssue, kCommunication, kWait };
   // A node, or (rank -1) all parts of a communication.
   struct Cell {
     std::int64_t at;
     std::uint64_t id;
     std::int32_t rank;
     std::uint32_t entry;
-    bool operator<(const Cell& other) const { return at != other.at ? at > other.at : id > other.id; }
+    Turn turn;
+    // The earliest comes out of the queue first.
+    bool operator<(const Cell& other) const {
+      return std::tie(at, turn, id) > std::tie(other.at, other.turn, other.id);
+    }
   };
   // When the workers of a queue are free, before the entry is taken up; the first one first.
   struct Idle {
@@ -109,16 +116,17 @@ class SweepUpdate {
   }
   void push_node(int rank, std::uint32_t node) {
     const auto id = sweep_.node_base_[rank] + node;
-    push({sweep_.end_ns_[id], id, rank, kNone});
+    const bool waits = static_cast<NodeKind>(job_.view(rank).node_kind[node]) == NodeKind::kWait;
+    push({sweep_.end_ns_[id], id, rank, kNone, waits ? Turn::kWait : Turn::kIssue});
   }
   void push_communication(std::uint32_t entry) {
     // One number for all its parts: a collective's behind the nodes, a message's that of its first end's transfer.
     if (in_queue(entry)) {
       const auto id = sweep_.node_base_.back() + job_.meets[entry];
-      return push({sweep_.transfer_start_ns_[entry], id, -1, entry});
+      return push({sweep_.transfer_start_ns_[entry], id, -1, entry, Turn::kCommunication});
     }
     const auto first = std::min(entry, sweep_.partner_[entry]);  // kNone is larger
-    push({sweep_.transfer_start_ns_[first], sweep_.node_of_[first], -1, first});
+    push({sweep_.transfer_start_ns_[first], sweep_.node_of_[first], -1, first, Turn::kCommunication});
   }
   void push_targets(int rank, std::uint32_t node) {
     const auto& view = job_.view(rank);
