@@ -96,7 +96,7 @@ int nearest(const std::vector<std::vector<std::int64_t>>& times, std::int64_t me
   return best;
 }
 
-double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 nlohmann::json to_json(const Quantiles& q) {
   return {{"median", seconds(q.median)}, {"p05", seconds(q.p05)}, {"p95", seconds(q.p95)}};
@@ -113,7 +113,8 @@ std::string metadata_of(const Measured& measured, const Calibration& calibration
                             {"sample", calibration.chosen},
                             {"seed", options.seed},
                             {"warmup_iterations", calibration.warmup},
-                            {"iterations", {calibration.first_counted, calibration.counted}},
+                            {"first_iteration", calibration.first_counted},
+                            {"iterations", calibration.counted},
                             {"comm", !options.network ? (measured.slices ? "closed form" : "recorded")
                                                       : options.network_name},
                             {"notes", calibration.notes}};
@@ -140,16 +141,6 @@ Result<void> check(const CalibrateOptions& options) {
   return {};
 }
 
-std::optional<int> warmup_of(const Measured& measured, const CalibrateOptions& options) {
-  if (options.warmup) return options.warmup;
-  const auto timing = measured.metadata.find(measured.calibrated ? "calibrated" : "timing");
-  if (timing == measured.metadata.end() || !timing->is_object()) return std::nullopt;
-  const auto known = timing->find("warmup_iterations");
-  if (known == timing->end() || !known->is_number_unsigned() || known->get<std::uint64_t>() > INT_MAX)
-    return std::nullopt;
-  return static_cast<int>(known->get<std::uint64_t>());
-}
-
 }  // namespace
 
 std::int64_t quantile(std::vector<std::int64_t>& values, double q) {
@@ -169,7 +160,7 @@ Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOption
   PRISM_ASSIGN_OR_RETURN(auto measured, calibration::measure(graph, options.links,
                                                             options.network ? options.network->topology : nullptr));
   const auto& job = measured.job;
-  PRISM_ASSIGN_OR_RETURN(const auto sampling, Sampling::make(job, warmup_of(measured, options)));
+  PRISM_ASSIGN_OR_RETURN(const auto sampling, Sampling::make(job, options.warmup ? options.warmup : warmup_of(measured)));
   const auto plan = make_plan(job, measured.service, options.network ? &*options.network : nullptr, sampling);
   Calibration result;
   result.notes = measured.service.notes;

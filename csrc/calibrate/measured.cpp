@@ -78,4 +78,13 @@ Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& lin
   return measured;
 }
 
+std::optional<int> warmup_of(const Measured& measured) {
+  const auto timing = measured.metadata.find(measured.calibrated ? "calibrated" : "timing");
+  if (timing == measured.metadata.end() || !timing->is_object()) return std::nullopt;
+  const auto known = timing->find("warmup_iterations");
+  if (known == timing->end() || !known->is_number_unsigned() || known->get<std::uint64_t>() > INT_MAX)
+    return std::nullopt;
+  return static_cast<int>(known->get<std::uint64_t>());
+}
+
 }  // namespace prism::calibration

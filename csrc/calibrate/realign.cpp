@@ -88,7 +88,7 @@ void say_so(nlohmann::json& metadata, const ReplayReport& report, const std::vec
   for (const auto& iteration : report.iterations)
     if (static_cast<std::uint64_t>(iteration.index) >= warmup) times.push_back(iteration.time_ns);
   if (times.empty()) times.push_back(report.iterations.back().time_ns);
-  const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
+  const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) / 1e9; };
   const auto q = quantiles_of(std::move(times));
   calibrated["iteration_time_s"] = {{"median", seconds(q.median)}, {"p05", seconds(q.p05)}, {"p95", seconds(q.p95)}};
   calibrated["samples"] = 1;

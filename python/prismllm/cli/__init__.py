@@ -17,7 +17,19 @@ import click
 
 # Whose message alone does not show what is right.
 _INCOMPLETE = (click.MissingParameter, click.NoSuchOption)
-_COMMANDS = ("record", "capture", "agent", "replay", "simulate", "info", "diff", "export", "report", "doctor")
+_COMMANDS = (
+    "record",
+    "capture",
+    "agent",
+    "calibrate",
+    "replay",
+    "simulate",
+    "info",
+    "diff",
+    "export",
+    "report",
+    "doctor",
+)
 
 
 class _Commands(click.Group):
