@@ -27,9 +27,10 @@ Result<void> check(const ExecutionGraph& onto, const ExecutionGraph& timed, cons
   PRISM_ASSIGN_OR_RETURN(const auto found, first_difference(onto, timed, false, ranks));
   if (found)
     return Error{ErrorCode::kMismatch,
-                 fmt::format("the structure has changed: rank {}, node {}, {}: {}, and {} where it was timed again; "
-                             "capture, time and calibrate anew",
-                             found->rank, found->node, found->field, found->a, found->b)};
+                 fmt::format("the structure has changed: rank {}{}, {}: {}, and {} where it was timed again; capture, "
+                             "time and calibrate anew",
+                             found->rank, found->node < 0 ? "" : fmt::format(", node {}", found->node), found->field,
+                             found->a, found->b)};
   for (const int rank : ranks)
     if (timed.timing(rank).start_ns.empty())
       return Error{ErrorCode::kInvalidInput, fmt::format("rank {} was not timed again: it has no times", rank)};
@@ -101,8 +102,8 @@ Result<Realignment> realign(const ExecutionGraph& onto, const ExecutionGraph& ti
                             const std::optional<NetworkOptions>& network) {
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  PRISM_ASSIGN_OR_RETURN(auto measured, calibration::measure(onto, {}, network ? network->topology : nullptr));
   PRISM_RETURN_IF_ERROR(check(onto, timed, ranks));
+  PRISM_ASSIGN_OR_RETURN(auto measured, calibration::measure(onto, {}, network ? network->topology : nullptr));
   if (!measured.calibrated && !measured.slices)
     return Error{ErrorCode::kInvalidInput,
                  "the trace is one of a real run; accepted: one that was timed in slices (prism time) or calibrated"};
