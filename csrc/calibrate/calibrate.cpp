@@ -105,19 +105,19 @@ nlohmann::json to_json(const Quantiles& q) {
 std::string metadata_of(const Measured& measured, const Calibration& calibration, const CalibrateOptions& options) {
   auto metadata = measured.metadata;
   metadata["clock_domain"] = "calibrated";
-  metadata["calibrated"] = {{"iteration_time_s", to_json(calibration.iteration_time_ns)},
-                            {"uncalibrated_iteration_time_s", seconds(calibration.uncalibrated_ns)},
-                            {"iteration_time_of_medians_s", seconds(calibration.of_medians_ns)},
-                            {"busy_s", to_json(calibration.busy_ns)},
-                            {"samples", calibration.iteration_times_ns.size()},
-                            {"sample", calibration.chosen},
-                            {"seed", options.seed},
-                            {"warmup_iterations", calibration.warmup},
-                            {"first_iteration", calibration.first_counted},
-                            {"iterations", calibration.counted},
-                            {"comm", !options.network ? (measured.slices ? "closed form" : "recorded")
-                                                      : options.network_name},
-                            {"notes", calibration.notes}};
+  metadata["calibrated"] = {
+      {"iteration_time_s", to_json(calibration.iteration_time_ns)},
+      {"uncalibrated_iteration_time_s", seconds(calibration.uncalibrated_ns)},
+      {"iteration_time_of_medians_s", seconds(calibration.of_medians_ns)},
+      {"busy_s", to_json(calibration.busy_ns)},
+      {"samples", calibration.iteration_times_ns.size()},
+      {"sample", calibration.chosen},
+      {"seed", options.seed},
+      {"warmup_iterations", calibration.warmup},
+      {"first_iteration", calibration.first_counted},
+      {"iterations", calibration.counted},
+      {"comm", !options.network ? (measured.slices ? "closed form" : "recorded") : options.network_name},
+      {"notes", calibration.notes}};
   return metadata.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -125,11 +125,11 @@ std::string metadata_of(const Measured& measured, const Calibration& calibration
 void keep_figures(const ExecutionGraph& graph, const Measured& measured, Calibration& calibration) {
   calibration.metadata_json = graph.metadata_json();
   const auto times = measured.metadata["calibrated"].value("iteration_time_s", nlohmann::json());
-  const auto known = [&](const char* name) { return times.is_object() && times.contains(name) && times[name].is_number(); };
-  if (!known("median") || !known("p05") || !known("p95")) return;
-  const auto ns = [&](const char* name) {
-    return std::llround(std::clamp(times[name].get<double>(), 0.0, 9e9) * 1e9);
+  const auto known = [&](const char* name) {
+    return times.is_object() && times.contains(name) && times[name].is_number();
   };
+  if (!known("median") || !known("p05") || !known("p95")) return;
+  const auto ns = [&](const char* name) { return std::llround(std::clamp(times[name].get<double>(), 0.0, 9e9) * 1e9); };
   calibration.iteration_time_ns = {ns("p05"), ns("median"), ns("p95")};
 }
 
@@ -157,10 +157,11 @@ Quantiles quantiles_of(std::vector<std::int64_t> values) {
 
 Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOptions& options) {
   PRISM_RETURN_IF_ERROR(check(options));
-  PRISM_ASSIGN_OR_RETURN(auto measured, calibration::measure(graph, options.links,
-                                                            options.network ? options.network->topology : nullptr));
+  PRISM_ASSIGN_OR_RETURN(
+      auto measured, calibration::measure(graph, options.links, options.network ? options.network->topology : nullptr));
   const auto& job = measured.job;
-  PRISM_ASSIGN_OR_RETURN(const auto sampling, Sampling::make(job, options.warmup ? options.warmup : warmup_of(measured)));
+  PRISM_ASSIGN_OR_RETURN(const auto sampling,
+                         Sampling::make(job, options.warmup ? options.warmup : warmup_of(measured)));
   const auto plan = make_plan(job, measured.service, options.network ? &*options.network : nullptr, sampling);
   Calibration result;
   result.notes = measured.service.notes;

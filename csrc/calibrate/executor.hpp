@@ -16,11 +16,11 @@ namespace prism::calibration {
 struct Plan {
   const engine::Job* job = nullptr;
   const engine::ServiceTimes* service = nullptr;
-  const NetworkOptions* network = nullptr;           // nullptr: transfers take their service times
-  std::optional<engine::Sweep> sweep;                // without a network
-  std::vector<std::vector<int>> parts;               // for the events
-  std::vector<std::int64_t> clock_starts;            // [world size]
-  std::vector<engine::IterationPlan> iterations;     // [classes]
+  const NetworkOptions* network = nullptr;        // nullptr: transfers take their service times
+  std::optional<engine::Sweep> sweep;             // without a network
+  std::vector<std::vector<int>> parts;            // for the events
+  std::vector<std::int64_t> clock_starts;         // [world size]
+  std::vector<engine::IterationPlan> iterations;  // [classes]
   std::size_t first_counted = 0, counted = 0;
 };
 Plan make_plan(const engine::Job& job, const engine::ServiceTimes& service, const NetworkOptions* network,

@@ -36,15 +36,16 @@ void forget_waits_and_clocks(Measured& measured) {
 
 }  // namespace
 
-Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& links, const simulate::Topology* on_network) {
+Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& links,
+                         const simulate::Topology* on_network) {
   if (!graph.timed())
     return Error{ErrorCode::kInvalidInput,
                  "the trace has no measured times, only structure; time it first (prism time), or record a real run "
                  "(prism record)"};
   if (!(links.bytes_per_second > 0) || links.latency_ns < 0)
     return Error{ErrorCode::kInvalidInput,
-                 fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0",
-                             links.bytes_per_second, links.latency_ns)};
+                 fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0", links.bytes_per_second,
+                             links.latency_ns)};
   PRISM_RETURN_IF_ERROR(validate(graph));
   bool any = false;
   for (int rank = 0; rank < graph.world_size(); ++rank) {
@@ -63,8 +64,8 @@ Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& lin
   measured.slices = !measured.calibrated && from_slices(measured.metadata);
   PRISM_ASSIGN_OR_RETURN(measured.job, engine::prepare(graph));
   if (measured.slices) forget_waits_and_clocks(measured);
-  measured.service = measured.slices ? engine::closed_form_times(measured.job, links)
-                                     : engine::service_times(measured.job, links);
+  measured.service =
+      measured.slices ? engine::closed_form_times(measured.job, links) : engine::service_times(measured.job, links);
   double sum = 0;
   for (const auto duration : measured.service.duration_ns) sum += static_cast<double>(duration);
   if (!on_network && sum > 4e18)

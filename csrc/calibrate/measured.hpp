@@ -20,7 +20,8 @@ struct Measured {
 };
 
 // Checks every value first. The graph outlives the result. `on_network`: nullptr, where transfers take their own times.
-Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& links, const simulate::Topology* on_network);
+Result<Measured> measure(const ExecutionGraph& graph, const ClosedFormLinks& links,
+                         const simulate::Topology* on_network);
 
 // Iterations of warm-up, if the trace says how many.
 std::optional<int> warmup_of(const Measured& measured);

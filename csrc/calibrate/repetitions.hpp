@@ -21,8 +21,8 @@ struct Repetitions {
   // Whether a mark ends the last iteration. Where none does, the program also leaves the loop in the iteration's last
   // compute span, which therefore counts as no longer than another one in its place.
   bool closed = true;
-  std::uint32_t open_span = engine::kNone;   // place in spans of the last iteration; kNone
-  std::size_t open_model = 0;                // the iteration that has the other one
+  std::uint32_t open_span = engine::kNone;  // place in spans of the last iteration; kNone
+  std::size_t open_model = 0;               // the iteration that has the other one
 };
 
 // Of a class. A node belongs to the iteration of the latest mark that it depends on, in program order and through

@@ -34,9 +34,9 @@ Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> warmu
   const int usual = sampling.iterations_ > 2 ? 1 : 0;
   sampling.warmup_ = warmup.value_or(usual);
   if (sampling.warmup_ < 0 || sampling.warmup_ >= std::max(1, sampling.iterations_))
-    return Error{ErrorCode::kInvalidInput, fmt::format("{} iterations of warm-up; accepted: 0 to {}, as the trace has {}",
-                                                       sampling.warmup_, std::max(0, sampling.iterations_ - 1),
-                                                       sampling.iterations_)};
+    return Error{ErrorCode::kInvalidInput,
+                 fmt::format("{} iterations of warm-up; accepted: 0 to {}, as the trace has {}", sampling.warmup_,
+                             std::max(0, sampling.iterations_ - 1), sampling.iterations_)};
   bool open = false;
   for (const auto& one : sampling.classes_) {
     open |= one.iterations.size() == common && !one.closed;

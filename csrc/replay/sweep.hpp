@@ -30,9 +30,9 @@ class Sweep {
     std::int32_t rank;
     std::uint32_t node;
   };
-  // After a run() or load(): nodes have other durations now. Looks at them and at what depends on them, as far as an end
-  // changes; the answer is that of a run(). Returns how many nodes and parts of communications it looked at; nothing where
-  // it does not come to rest. All durations together are below 4e18 ns.
+  // After a run() or load(): nodes have other durations now. Looks at them and at what depends on them, as far as an
+  // end changes; the answer is that of a run(). Returns how many nodes and parts of communications it looked at;
+  // nothing where it does not come to rest. All durations together are below 4e18 ns.
   std::optional<std::size_t> update(const Durations& durations, const std::vector<NodeOfRank>& changed);
 
   std::size_t scratch_bytes() const;  // what grows with the job, beside the Job itself

@@ -24,6 +24,25 @@ TEST_CASE("a cycle: two groups that two ranks use in opposite order") {
   CHECK_THAT(error, ContainsSubstring("rank 1 (main) waits for all_reduce 0 of group 'data': rank 0 has not joined"));
 }
 
+TEST_CASE("a cycle is shown before the many who wait behind it") {
+  // Ranks 41 and 42 each receive from the other first; everybody else is in the barrier already.
+  Program job(50);
+  for (int r = 0; r < 50; ++r) {
+    if (r == 41 || r == 42) {
+      const int other = 83 - r;
+      job[r].blocking({.op = Op::kRecv, .peer = other});
+      job[r].blocking({.op = Op::kSend, .peer = other});
+    }
+    job[r].blocking({.op = Op::kBarrier});
+  }
+  const auto error = error_of(slices(job));
+  CHECK_THAT(error, ContainsSubstring("replay cannot go on:\n"
+                                      "  rank 41 (main) waits for recv 0 from rank 42 (group 'world', tag 0): no send\n"
+                                      "  rank 42 (main) waits for recv 0 from rank 41 (group 'world', tag 0): no send\n"
+                                      "  rank 0 (main) waits for barrier 0 of group 'world': rank 41, 42 has not"));
+  CHECK_THAT(error, ContainsSubstring("and 34 more"));
+}
+
 TEST_CASE("a send that nobody receives") {
   Program job(2);
   job[0].issue({.op = Op::kSend, .peer = 1, .tag = 3});

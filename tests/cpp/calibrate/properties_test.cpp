@@ -49,8 +49,8 @@ Program random_job(Random& random, const char* model, std::int64_t scale = 1) {
           works.push_back(
               job[r].issue({.op = Op::kRecv, .peer = (r + world - event.shift) % world, .bytes = 1000 * scale}));
         } else {
-          works.push_back(job[r].issue(
-              {.op = event.op, .peer = is_rooted(event.op) ? event.root : -1, .bytes = 10'000 * scale}));
+          works.push_back(
+              job[r].issue({.op = event.op, .peer = is_rooted(event.op) ? event.root : -1, .bytes = 10'000 * scale}));
         }
         if (!event.waits) continue;
         job[r].wait(works);
