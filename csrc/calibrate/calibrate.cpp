@@ -160,12 +160,15 @@ Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOption
   PRISM_ASSIGN_OR_RETURN(
       auto measured, calibration::measure(graph, options.links, options.network ? options.network->topology : nullptr));
   const auto& job = measured.job;
-  PRISM_ASSIGN_OR_RETURN(const auto sampling,
-                         Sampling::make(job, options.warmup ? options.warmup : warmup_of(measured)));
+  const auto known = warmup_of(measured);
+  PRISM_ASSIGN_OR_RETURN(const auto sampling, Sampling::make(job, options.warmup, known));
   const auto plan = make_plan(job, measured.service, options.network ? &*options.network : nullptr, sampling);
   Calibration result;
   result.notes = measured.service.notes;
   result.warmup = sampling.warmup();
+  if (!options.warmup && known.value_or(0) > result.warmup)
+    result.notes.push_back(fmt::format("the trace names {} iterations of warm-up and has {}: none is left out", *known,
+                                       sampling.iterations()));
   result.first_counted = sampling.first_counted();
   result.counted = sampling.counted();
   result.busy_ns = sampling.busy();

@@ -34,8 +34,8 @@ class Repetitions {
     value_or_throw(without_gil([&]() -> Result<void> {
       PRISM_ASSIGN_OR_RETURN(auto measured, calibration::measure(result->graph_, {}, nullptr));
       result->measured_ = std::make_unique<calibration::Measured>(std::move(measured));
-      const auto known = warmup ? warmup : warmup_of(*result->measured_);
-      PRISM_ASSIGN_OR_RETURN(auto sampling, calibration::Sampling::make(result->measured_->job, known));
+      PRISM_ASSIGN_OR_RETURN(
+          auto sampling, calibration::Sampling::make(result->measured_->job, warmup, warmup_of(*result->measured_)));
       result->sampling_.emplace(std::move(sampling));
       return {};
     }));

@@ -131,7 +131,7 @@ Result<Realignment> realign(const ExecutionGraph& onto, const ExecutionGraph& ti
     result.visited = *visited;
     result.report = make_report(job, std::move(*sweep).take_execution(durations));
   } else {
-    PRISM_ASSIGN_OR_RETURN(const auto sampling, calibration::Sampling::make(job, std::nullopt));
+    PRISM_ASSIGN_OR_RETURN(const auto sampling, calibration::Sampling::make(job, std::nullopt, std::nullopt));
     const auto plan = make_plan(job, measured.service, network ? &*network : nullptr, sampling);
     PRISM_ASSIGN_OR_RETURN(auto executor, calibration::Executor::make(plan));
     PRISM_RETURN_IF_ERROR(executor.execute(durations));

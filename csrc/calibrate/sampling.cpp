@@ -22,7 +22,7 @@ std::uint64_t drawn(std::uint64_t seed, int sample, int rank, std::size_t iterat
 
 }  // namespace
 
-Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> warmup) {
+Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> asked, std::optional<int> known) {
   Sampling sampling(job);
   for (int cls = 0; cls < static_cast<int>(job.classes.size()); ++cls)
     sampling.classes_.push_back(find_repetitions(job, cls));
@@ -31,8 +31,8 @@ Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> warmu
     if (!one.iterations.empty()) common = std::min(common, one.iterations.size());
   if (common != SIZE_MAX) sampling.iterations_ = static_cast<int>(common);
   // A trace of one or two iterations is better drawn from with the first than not at all.
-  const int usual = sampling.iterations_ > 2 ? 1 : 0;
-  sampling.warmup_ = warmup.value_or(usual);
+  const int usual = known ? (*known < sampling.iterations_ ? *known : 0) : (sampling.iterations_ > 2 ? 1 : 0);
+  sampling.warmup_ = asked.value_or(usual);
   if (sampling.warmup_ < 0 || sampling.warmup_ >= std::max(1, sampling.iterations_))
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("{} iterations of warm-up; accepted: 0 to {}, as the trace has {}", sampling.warmup_,

@@ -11,9 +11,10 @@ namespace prism::calibration {
 
 class Sampling {
  public:
-  // Every class has its iterations found; the first `warmup` of each rank keep their own durations.
+  // Finds the iterations of every class. Those of warm-up, the first ones of each rank, keep their own durations: so
+  // many as are asked for, else as the trace says that there are, one by default, and none where few are left.
   // kInvalidInput: no iteration would be left, durations that add up to more than the clock can show.
-  static Result<Sampling> make(const engine::Job& job, std::optional<int> warmup);
+  static Result<Sampling> make(const engine::Job& job, std::optional<int> asked, std::optional<int> known);
 
   int warmup() const { return warmup_; }
   int iterations() const { return iterations_; }  // that all ranks with marks have; 0: nothing is marked

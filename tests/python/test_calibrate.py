@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from small_traces import MS, Recording, build, data_parallel, message_pair
 
 import prismllm
+from prismllm.analysis import with_times
 from prismllm.calibrate import calibrate, realign, span_quantiles
 from prismllm.replay import Links, NetworkOptions, replay
 from prismllm.simulate import one_switch
@@ -35,7 +36,7 @@ def timing(warmup=0, **more):
     return {"timing": {"method": "slices", "warmup_iterations": warmup, "slices": [[0], [1]]}} | more
 
 
-def group_of(spans_ms, closed=True, clock=0, nbytes=0):
+def group_of(spans_ms, closed=True, clock=0, nbytes=0, warmup=0):
     """[ranks][iterations] ms: each rank computes its span, then all meet in an all-reduce; one slice for each rank,
     whose clock begins at `clock` (one for each rank) ns. A mark ends the last iteration where it is `closed`."""
     ranks = list(range(len(spans_ms)))
@@ -51,7 +52,7 @@ def group_of(spans_ms, closed=True, clock=0, nbytes=0):
             r.mark()
             r.compute(0)
         recordings.append(r)
-    return build(recordings, metadata=timing())
+    return build(recordings, metadata=timing(warmup))
 
 
 def timelines(done):
@@ -150,11 +151,13 @@ def test_ranks_that_are_timed_again_are_put_onto_the_timeline_as_if_all_were_cal
     # From scratch: the chosen execution's spans of all others and the new ones of this rank, each iteration by itself.
     kept = [base.timeline(other)[0] for other in range(len(spans))]
     lengths = [[base.timeline(other)[1][4 * i] // MS for i in range(3)] for other in range(len(kept))]
+    before = lengths[rank]
     lengths[rank] = new
     expected = [max(own[i] for own in lengths) / 1e3 for i in range(3)]
     assert [one.time_s for one in done.iterations] == pytest.approx(expected)
     assert [one.time_s for one in replay(done.trace).iterations] == pytest.approx(expected)
-    assert 0 <= done.visited and done.nodes == len(spans) * (4 * 3 + 1)
+    assert done.nodes == len(spans) * (4 * 3 + 1)
+    assert (done.visited == 0) == (before == new)
 
 
 def test_a_change_within_the_slack_of_a_rank_is_not_followed_further():
@@ -165,6 +168,11 @@ def test_a_change_within_the_slack_of_a_rank_is_not_followed_further():
     assert {one.time_s for one in done.iterations} == {0.01}
     assert done.trace.metadata["calibrated"]["realigned_ranks"] == [1]
     assert realign(base, group_of([[10] * 20, [5] * 20], closed=False), [0, 1]).visited == 0
+
+
+def test_a_report_says_what_the_spans_of_a_calibrated_trace_are():
+    trace, meaning = with_times(calibrate(group_of([[1, 2], [3, 4]])).trace())
+    assert trace.timed and "calibrated" in meaning and "real run" not in meaning
 
 
 def test_another_structure_is_not_put_onto_a_timeline():
@@ -187,6 +195,12 @@ def test_spans_have_quantiles_over_their_repetitions():
     assert span_quantiles(trace, rank=1, warmup=3)[0].iterations == [3, 4]
     with pytest.raises(IndexError, match="rank 5"):
         span_quantiles(trace, rank=5)
+
+
+def test_a_trace_with_fewer_iterations_than_warm_up_is_not_refused_for_what_it_says_itself():
+    done = calibrate(group_of([[9], [8]], warmup=2), links=NOTHING)
+    assert done.warmup_iterations == 0 and done.iteration_time_s.median == pytest.approx(0.009)
+    assert "2 iterations of warm-up" in " ".join(done.notes)
 
 
 def test_the_command_writes_a_calibrated_trace(run_prism, tmp_path):

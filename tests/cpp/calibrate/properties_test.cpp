@@ -1,7 +1,8 @@
 // What holds for every job, tried on random ones.
 #include <random>
 
-#include "calibrate/realign.hpp"
+#include "calibrate/executor.hpp"
+#include "calibrate/measured.hpp"
 #include "calibrate/timed.hpp"
 #include "simulate/topology.hpp"
 
@@ -205,6 +206,59 @@ TEST_CASE("where nothing is shared: scaling all durations scales the answer") {
       for (std::size_t s = 0; s < scaled.iteration_times_ns.size(); ++s)
         for (std::size_t i = 0; i < scaled.iteration_times_ns[s].size(); ++i)
           CHECK(std::abs(scaled.iteration_times_ns[s][i] - 7 * as_it_is.iteration_times_ns[s][i]) <= 7 * 100);
+    }
+}
+
+TEST_CASE("a sweep and the events agree on what was drawn") {
+  int swept = 0;
+  for (const char* model : {"gloo", "nccl", "conservative"})
+    for (unsigned seed = 1; seed <= 8; ++seed) {
+      Random random(seed);
+      auto job = random_job(random, model);
+      const auto graph = slices(job);
+      const auto measured = calibration::measure(graph, {}, nullptr).value();
+      const auto sampling = calibration::Sampling::make(measured.job, 1, {}).value();
+      auto plan = make_plan(measured.job, measured.service, nullptr, sampling);
+      const auto by_sweep = plan;
+      plan.sweep.reset();
+      auto sweeps = calibration::Executor::make(by_sweep).value(), events = calibration::Executor::make(plan).value();
+      engine::Durations durations(measured.job);
+      INFO(model << ", job " << seed);
+      for (int sample = 0; sample < 3; ++sample) {
+        sampling.draw(seed, sample, durations);
+        REQUIRE(sweeps.execute(durations));
+        REQUIRE(events.execute(durations));
+        CHECK(sweeps.iteration_times(durations) == events.iteration_times(durations));
+      }
+      check_equal(std::move(sweeps).take_execution(durations)->timelines,
+                  std::move(events).take_execution(durations)->timelines);
+      swept += by_sweep.sweep.has_value();
+    }
+  CHECK(swept == 3 * 8);
+}
+
+TEST_CASE("where nothing is shared: a longer span makes the job longer by at most as much, and within its slack not") {
+  for (const char* model : {"gloo", "nccl", "conservative"})
+    for (unsigned seed = 1; seed <= 10; ++seed) {
+      Random random(seed);
+      auto job = random_job(random, model);
+      for (auto& rank : job.ranks) rank.record.marks.clear();
+      const auto before = calibration_of(slices(job)).report.critical_path_ns;
+      auto& nodes = job.ranks[static_cast<std::size_t>(random.up_to(2))].record.nodes;
+      auto node = static_cast<std::size_t>(random.up_to(static_cast<std::int64_t>(nodes.size())));
+      while (nodes[node].kind != NodeKind::kCompute) node = (node + 1) % nodes.size();
+      std::int64_t latest = before, longer = 0;
+      for (const auto more : {ms / 2, 1 * ms, 2 * ms, 4 * ms, 8 * ms}) {
+        nodes[node].duration_ns += more - longer;
+        const auto after = calibration_of(slices(job)).report.critical_path_ns;
+        INFO(model << ", job " << seed << ", " << more << " ns more");
+        // Beyond its slack the job is longer by all that is added; the slack is what the first lengthening left of it.
+        CHECK(after >= latest);
+        CHECK(after <= latest + more - longer);
+        if (latest > before) CHECK(after == latest + more - longer);
+        latest = after;
+        longer = more;
+      }
     }
 }
 
