@@ -105,26 +105,27 @@ nlohmann::json to_json(const Quantiles& q) {
 std::string metadata_of(const Measured& measured, const Calibration& calibration, const CalibrateOptions& options) {
   auto metadata = measured.metadata;
   metadata["clock_domain"] = "calibrated";
-  metadata["calibrated"] = {
-      {"iteration_time_s", to_json(calibration.iteration_time_ns)},
-      {"uncalibrated_iteration_time_s", seconds(calibration.uncalibrated_ns)},
-      {"iteration_time_of_medians_s", seconds(calibration.of_medians_ns)},
-      {"busy_s", to_json(calibration.busy_ns)},
-      {"samples", calibration.iteration_times_ns.size()},
-      {"sample", calibration.chosen},
-      {"seed", options.seed},
-      {"warmup_iterations", calibration.warmup},
-      {"first_iteration", calibration.first_counted},
-      {"iterations", calibration.counted},
-      {"comm", !options.network ? (measured.slices ? "closed form" : "recorded") : options.network_name},
-      {"notes", calibration.notes}};
+  metadata["calibrated"] = {{"iteration_time_s", to_json(calibration.iteration_time_ns)},
+                            {"uncalibrated_iteration_time_s", seconds(calibration.uncalibrated_ns)},
+                            {"iteration_time_of_medians_s", seconds(calibration.of_medians_ns)},
+                            {"busy_s", to_json(calibration.busy_ns)},
+                            {"samples", calibration.iteration_times_ns.size()},
+                            {"sample", calibration.chosen},
+                            {"seed", options.seed},
+                            {"warmup_iterations", calibration.warmup},
+                            {"first_iteration", calibration.first_counted},
+                            {"iterations", calibration.counted},
+                            {"comm", calibration.comm},
+                            {"notes", calibration.notes}};
   return metadata.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // Of a calibrated trace that is executed again as it is: the figures of the executions that it was chosen from.
 void keep_figures(const ExecutionGraph& graph, const Measured& measured, Calibration& calibration) {
   calibration.metadata_json = graph.metadata_json();
-  const auto times = measured.metadata["calibrated"].value("iteration_time_s", nlohmann::json());
+  const auto& stored = measured.metadata["calibrated"];
+  if (const auto comm = stored.value("comm", nlohmann::json()); comm.is_string()) calibration.comm = comm;
+  const auto times = stored.value("iteration_time_s", nlohmann::json());
   const auto known = [&](const char* name) {
     return times.is_object() && times.contains(name) && times[name].is_number();
   };
@@ -165,6 +166,7 @@ Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOption
   const auto plan = make_plan(job, measured.service, options.network ? &*options.network : nullptr, sampling);
   Calibration result;
   result.notes = measured.service.notes;
+  result.comm = options.network ? options.network_name : measured.slices ? "closed form" : "recorded";
   result.warmup = sampling.warmup();
   if (!options.warmup && known.value_or(0) > result.warmup)
     result.notes.push_back(fmt::format("the trace names {} iterations of warm-up and has {}: none is left out", *known,

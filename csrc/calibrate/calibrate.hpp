@@ -44,6 +44,7 @@ struct Calibration {
   int chosen = 0;                      // the sample whose median is nearest to the headline
   Quantiles busy_ns;                   // computing, of one rank in one iteration: all ranks and repetitions
   ReplayReport report;                 // of the chosen sample
+  std::string comm;                    // where transfers come from: a network's name, "recorded", "closed form"
   std::string metadata_json;           // of the calibrated trace
   std::vector<std::string> notes;
 };

@@ -89,6 +89,7 @@ PYBIND11_MODULE(_calibrate, m) {
       .def_readonly("counted", &Calibration::counted)
       .def_readonly("chosen", &Calibration::chosen)
       .def_readonly("metadata_json", &Calibration::metadata_json)
+      .def_readonly("comm", &Calibration::comm)
       .def_readonly("notes", &Calibration::notes)
       .def_readonly("report", &Calibration::report);
   py::class_<Realignment>(m, "Realignment")

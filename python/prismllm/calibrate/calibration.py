@@ -98,7 +98,6 @@ def calibrate(
         latency_ns=round(links.latency_s * 1e9), bytes_per_second=links.bytes_per_second,
         network=network.native() if network else None, network_name=name,
     )  # fmt: skip
-    slices = (trace.metadata.get("timing") or {}).get("method") == "slices" and not trace.metadata.get("calibrated")
     return Calibration(
         iteration_time_s=Quantiles.of_ns(done.iteration_time_ns),
         uncalibrated_iteration_time_s=done.uncalibrated_ns / 1e9,
@@ -109,7 +108,7 @@ def calibrate(
         first_counted=done.first_counted,
         sample=done.chosen,
         seed=seed,
-        comm=name or ("closed form" if slices else "recorded"),
+        comm=done.comm,
         notes=done.notes,
         timed=trace,
         _calibration=done,
