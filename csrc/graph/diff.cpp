@@ -154,11 +154,14 @@ class Comparison {
 
 }  // namespace
 
-Result<std::optional<Difference>> first_difference(const ExecutionGraph& a, const ExecutionGraph& b, bool timing) {
+Result<std::optional<Difference>> first_difference(const ExecutionGraph& a, const ExecutionGraph& b, bool timing,
+                                                   const std::vector<int>& ranks) {
   if (a.world_size() != b.world_size())
     return Maybe(Difference{-1, -1, "ranks", std::to_string(a.world_size()), std::to_string(b.world_size())});
   Comparison comparison(a, b);
-  for (int rank = 0; rank < a.world_size(); ++rank) {
+  const auto count = ranks.empty() ? static_cast<std::size_t>(a.world_size()) : ranks.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const int rank = ranks.empty() ? static_cast<int>(i) : ranks[i];
     PRISM_RETURN_IF_ERROR(a.check_rank(rank));
     PRISM_RETURN_IF_ERROR(b.check_rank(rank));
     if (auto found = comparison.rank(rank, timing)) return found;

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/graph.hpp"
 
@@ -17,6 +18,8 @@ struct Difference {
 
 // Groups are equal when their members are. With `timing`, times and memory count as well. Errors are those of a corrupt
 // file. Each pair of classes is compared once: O(nodes of the classes + slots of the ranks).
-Result<std::optional<Difference>> first_difference(const ExecutionGraph& a, const ExecutionGraph& b, bool timing);
+// `ranks`: only these; all where there are none.
+Result<std::optional<Difference>> first_difference(const ExecutionGraph& a, const ExecutionGraph& b, bool timing,
+                                                   const std::vector<int>& ranks = {});
 
 }  // namespace prism

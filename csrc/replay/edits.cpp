@@ -39,9 +39,7 @@ bool matches(const SpanEdit& edit, const ExecutionGraph& graph, int rank, std::u
 
 Result<Durations> Durations::make(const Job& job, const std::vector<SpanEdit>& edits) {
   const ExecutionGraph& graph = *job.graph;
-  Durations durations;
-  durations.job_ = &job;
-  durations.edited_.resize(job.ranks.size());
+  Durations durations(job);
   for (std::size_t e = 0; e < edits.size(); ++e) {
     const SpanEdit& edit = edits[e];
     auto bad = [&](std::string_view what) {
@@ -52,11 +50,10 @@ Result<Durations> Durations::make(const Job& job, const std::vector<SpanEdit>& e
     bool matched = false;
     for (int rank = 0; rank < graph.world_size(); ++rank) {
       if (job.ranks[rank].cls < 0 || (edit.rank && *edit.rank != rank)) continue;
-      auto& own = durations.edited_[rank];
-      auto recorded = graph.timing(rank).duration_ns;
-      for (std::uint32_t node = 0; node < recorded.size(); ++node) {
+      const auto nodes = static_cast<std::uint32_t>(graph.timing(rank).duration_ns.size());
+      for (std::uint32_t node = 0; node < nodes; ++node) {
         if (!matches(edit, graph, rank, node)) continue;
-        if (own.empty()) own.assign(recorded.begin(), recorded.end());
+        auto& own = durations.own(rank);
         double changed = static_cast<double>(own[node]) * edit.scale + static_cast<double>(edit.add_ns);
         if (changed > 9e18) return bad("the edited span is longer than 2^63 ns");
         own[node] = std::max<std::int64_t>(0, std::llround(changed));

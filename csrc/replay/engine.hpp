@@ -93,6 +93,7 @@ class Engine {
   }
   Queue& queue_of(std::uint32_t entry);
   Error explain_deadlock() const;
+  friend class Deadlock;
 
   std::vector<ReplayReport::Timeline> timelines;  // of the execution
   std::vector<std::int64_t> transfer_start_ns;

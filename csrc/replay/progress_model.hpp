@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/vocabulary.hpp"
 
@@ -46,5 +47,9 @@ struct Tree {
     }
   }
 };
+
+// When the part of each member v, counted from the root, can start, from when each was taken up (INT64_MIN: it is not
+// recorded and comes in time).
+std::vector<std::int64_t> start_times(StartRule rule, const std::vector<std::int64_t>& taken_up);
 
 }  // namespace prism::engine

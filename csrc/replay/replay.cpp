@@ -101,11 +101,12 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   return report;
 }
 
-Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report) {
+Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report,
+                               std::optional<std::string> metadata_json) {
   GraphBuilder builder({.world_size = graph.world_size(),
                         .progress_model = graph.progress_model(),
                         .timed = true,
-                        .metadata_json = graph.metadata_json()});
+                        .metadata_json = metadata_json ? std::move(*metadata_json) : graph.metadata_json()});
   for (const ReplayReport::Rank& rank : report.ranks) {
     PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(graph, rank.rank));
     const auto& timeline = report.timelines[rank.rank];

@@ -60,7 +60,8 @@ struct ReplayReport {
 
 // Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.
 Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options = {});
-// The graph with the times of a replay.
-Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report);
+// The graph with the times of a replay, and with other metadata where it is given.
+Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report,
+                               std::optional<std::string> metadata_json = std::nullopt);
 
 }  // namespace prism

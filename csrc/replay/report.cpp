@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
 namespace prism::engine {
 namespace {
@@ -50,43 +49,44 @@ std::vector<std::uint32_t> lane_nodes(const ClassPlan& plan, std::uint32_t from,
   return nodes;
 }
 
-// When the iteration that begins with the last mark ended, if one does. Programs mark the beginning of each iteration,
-// and some also the end of the last; what follows such a mark is not an iteration, as it issues less than the iteration
-// before it. An iteration that no mark ends has as many nodes as the one before it, and its last compute span, in which
-// the program also leaves the loop, is taken to be no longer than the one in that place there.
-std::optional<std::int64_t> end_of_last(const ClassView& view, const ClassPlan& plan, const Timeline& timeline) {
-  auto marks = view.mark_node;
-  auto tail = lane_nodes(plan, marks.back(), kNone);
-  if (marks.size() == 1) return end_of(timeline, tail.back());
-  auto before = lane_nodes(plan, marks[marks.size() - 2], marks.back());
-  auto issues = [&](const std::vector<std::uint32_t>& nodes) {
-    return std::count_if(nodes.begin(), nodes.end(), [&](std::uint32_t node) {
-      return static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kIssue;
-    });
-  };
-  if (issues(before) == 0 || issues(tail) < issues(before)) return std::nullopt;
-  std::size_t count = std::min(tail.size(), before.size());
-  std::uint32_t last = tail[count - 1], model = before[count - 1];
-  bool compute = static_cast<NodeKind>(view.node_kind[last]) == NodeKind::kCompute &&
-                 static_cast<NodeKind>(view.node_kind[model]) == NodeKind::kCompute;
-  std::int64_t duration = timeline.duration_ns[last];
-  if (compute) duration = std::min(duration, timeline.duration_ns[model]);
-  return timeline.start_ns[last] + duration;
-}
-
 std::vector<std::int64_t> iteration_times(const Job& job, const Execution& execution, int rank) {
-  const ClassView& view = job.view(rank);
   const Timeline& timeline = execution.timelines[rank];
+  const auto plan = iteration_plan(job.view(rank), job.plan(rank));
   std::vector<std::int64_t> times;
-  if (view.mark_node.empty()) return times;
-  for (std::size_t i = 0; i + 1 < view.mark_node.size(); ++i)
-    times.push_back(timeline.start_ns[view.mark_node[i + 1]] - timeline.start_ns[view.mark_node[i]]);
-  if (auto end = end_of_last(view, job.plan(rank), timeline))
-    times.push_back(*end - timeline.start_ns[view.mark_node.back()]);
+  for (std::size_t i = 0; i < plan.count(); ++i)
+    times.push_back(iteration_time(
+        plan, i, [&](std::uint32_t node) { return timeline.start_ns[node]; },
+        [&](std::uint32_t node) { return timeline.duration_ns[node]; }));
   return times;
 }
 
 }  // namespace
+
+// Programs mark the beginning of each iteration, and some also the end of the last; what follows such a mark is not an
+// iteration, as it issues less than the iteration before it. An iteration that no mark ends has as many nodes as the
+// one before it, and its last compute span, in which the program also leaves the loop, is taken to be no longer than
+// the one in that place there.
+IterationPlan iteration_plan(const ClassView& view, const ClassPlan& plan) {
+  IterationPlan result{view.mark_node};
+  const auto marks = view.mark_node;
+  if (marks.empty()) return result;
+  const auto tail = lane_nodes(plan, marks.back(), kNone);
+  if (marks.size() == 1) {
+    result.last = tail.back();
+    return result;
+  }
+  const auto before = lane_nodes(plan, marks[marks.size() - 2], marks.back());
+  const auto kind = [&](std::uint32_t node) { return static_cast<NodeKind>(view.node_kind[node]); };
+  const auto issues = [&](const std::vector<std::uint32_t>& nodes) {
+    return std::count_if(nodes.begin(), nodes.end(), [&](auto node) { return kind(node) == NodeKind::kIssue; });
+  };
+  if (issues(before) == 0 || issues(tail) < issues(before)) return result;
+  const auto count = std::min(tail.size(), before.size());
+  result.last = tail[count - 1];
+  const auto model = before[count - 1];
+  if (kind(result.last) == NodeKind::kCompute && kind(model) == NodeKind::kCompute) result.model = model;
+  return result;
+}
 
 ReplayReport make_report(const Job& job, Execution execution) {
   ReplayReport report;

@@ -45,24 +45,6 @@ std::int64_t recorded_end(const Job& job, std::uint32_t entry) {
   return timing.start_ns[node] + timing.duration_ns[node];
 }
 
-// starts[v] for every member v counted from the root, from when each was taken up (kUnknown where not recorded).
-std::vector<std::int64_t> starts(StartRule rule, const std::vector<std::int64_t>& taken) {
-  auto size = static_cast<std::uint32_t>(taken.size());
-  std::vector<std::int64_t> start = taken;
-  if (rule == StartRule::kLastMember) {
-    std::fill(start.begin(), start.end(), *std::max_element(taken.begin(), taken.end()));
-    return start;
-  }
-  Tree tree{rule, size};
-  std::vector<std::int64_t> has_data = taken;  // parents come before their children
-  for (std::uint32_t v = 1; v < size; ++v) has_data[v] = std::max(has_data[v], has_data[tree.parent(v)]);
-  for (std::uint32_t v = 0; v < size; ++v) {
-    start[v] = has_data[v];
-    tree.children(v, [&](std::uint32_t child) { start[v] = std::max(start[v], taken[child]); });
-  }
-  return start;
-}
-
 constexpr std::int64_t kNotHeldUpNs = 50'000;  // a wait for what is there already takes up to this
 
 class Recorded {
@@ -85,7 +67,7 @@ class Recorded {
     std::vector<std::int64_t> taken(c.size, kUnknown);
     for (std::uint32_t v = 0; v < c.size; ++v)
       if (is_entry(job_.entry_at(c, v))) taken[v] = taken_[job_.entry_at(c, v)];
-    std::vector<std::int64_t> start = starts(job_.model.rule(c.op), taken);
+    std::vector<std::int64_t> start = start_times(job_.model.rule(c.op), taken);
     std::vector<std::uint32_t> entries;
     for (std::uint32_t v = 0; v < c.size; ++v) {
       std::uint32_t entry = job_.entry_at(c, v);
@@ -205,20 +187,27 @@ bool one_clock(const ExecutionGraph& graph) {
 }
 
 ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
-  ServiceTimes times;
-  if (job.graph->timed()) {
-    bool same_clock = one_clock(*job.graph);
-    if (!same_clock)
-      times.notes.push_back(
-          "clocks of the ranks cannot be compared: all start at once, and a transfer takes its least time over its "
-          "members");
-    Recorded(job, same_clock).run(times);
+  if (!job.graph->timed()) {
+    auto times = closed_form_times(job, links);
+    times.notes.push_back(
+        fmt::format("untimed graph: transfers by closed form, latency {} s, {} bytes/s; compute spans are indicative",
+                    static_cast<double>(links.latency_ns) * 1e-9, links.bytes_per_second));
     return times;
   }
-  times.notes.push_back(
-      fmt::format("untimed graph: transfers by closed form, latency {} s, {} bytes/s; compute spans are indicative",
-                  static_cast<double>(links.latency_ns) * 1e-9, links.bytes_per_second));
+  ServiceTimes times;
+  bool same_clock = one_clock(*job.graph);
+  if (!same_clock)
+    times.notes.push_back(
+        "clocks of the ranks cannot be compared: all start at once, and a transfer takes its least time over its "
+        "members");
+  Recorded(job, same_clock).run(times);
+  return times;
+}
+
+ServiceTimes closed_form_times(const Job& job, const ClosedFormLinks& links) {
+  ServiceTimes times;
   times.duration_ns.resize(job.entries);
+  times.recorded_end_ns.resize(job.entries);
   for (std::uint32_t entry = 0; entry < job.entries; ++entry)
     times.duration_ns[entry] = std::llround(std::min(closed_form_ns(job, entry, links), 9e18));
   return times;

@@ -25,5 +25,7 @@ bool one_clock(const ExecutionGraph& graph);
 // rule. With clocks that cannot be compared: the least (end - taken up) over the members, which is the last one's.
 // Untimed graphs: ClosedFormLinks.
 ServiceTimes service_times(const Job& job, const ClosedFormLinks& links);
+// ClosedFormLinks, whether the graph is timed or not.
+ServiceTimes closed_form_times(const Job& job, const ClosedFormLinks& links);
 
 }  // namespace prism::engine

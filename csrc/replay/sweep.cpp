@@ -144,14 +144,9 @@ void Sweep::start(const Collective& collective) {
       if (is_entry(members[m])) finish(members[m], last);
     return;
   }
-  const Tree tree{rule, collective.size};
-  std::vector<std::int64_t> data(collective.size), starts(collective.size);  // counted from the root
-  for (std::uint32_t v = 0; v < collective.size; ++v) {
-    data[v] = std::max(come(job_.entry_at(collective, v)), v == 0 ? kUnset : data[tree.parent(v)]);
-    starts[v] = data[v];
-  }
-  for (std::uint32_t v = 1; v < collective.size; ++v)
-    starts[tree.parent(v)] = std::max(starts[tree.parent(v)], come(job_.entry_at(collective, v)));
+  std::vector<std::int64_t> taken(collective.size);  // counted from the root
+  for (std::uint32_t v = 0; v < collective.size; ++v) taken[v] = come(job_.entry_at(collective, v));
+  const auto starts = start_times(rule, taken);
   for (std::uint32_t v = 0; v < collective.size; ++v)
     if (const auto entry = job_.entry_at(collective, v); is_entry(entry)) finish(entry, starts[v]);
 }
@@ -181,6 +176,12 @@ void Sweep::ended(std::uint32_t entry) {
   queue.idle_from[worker] = end_ns_[node];
   queue.at_work[worker] = kNone;
   take_up(queue);
+}
+
+std::int64_t Sweep::lane_free_ns(int rank, std::uint32_t node) const {
+  const auto before = programs_[job_.ranks[rank].cls].before[node];
+  if (before != kNone) return end_ns(rank, before);
+  return job_.plan(rank).in[node].empty() ? job_.timing(rank).start_ns[node] - clock_starts_[rank] : 0;
 }
 
 std::size_t Sweep::scratch_bytes() const {

@@ -1,7 +1,8 @@
 // The execution of a job in which every transfer takes a time of its own, whatever else is under way: no events, each
 // node once, as soon as what it needs is known. The answer is Engine's to the nanosecond.
 //
-// A Sweep is made once for a job and may run many times. One thread; 16 bytes of scratch a node at most.
+// A Sweep is made once for a job and may run many times; copies may run at once. One thread each; 16 bytes of scratch a
+// node at most.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -22,8 +23,24 @@ class Sweep {
   // False where it cannot go on: a deadlock, or a worker whose next end decides what it takes up. Then Engine knows.
   bool run(const Durations& durations, const ServiceTimes& service, const std::vector<std::int64_t>& clock_starts);
   Execution take_execution(const Durations& durations) &&;
+
+  // As after a run(), where the graph's own times are those of an execution (a calibrated trace).
+  void load(const ServiceTimes& service, const std::vector<std::int64_t>& clock_starts);
+  struct NodeOfRank {
+    std::int32_t rank;
+    std::uint32_t node;
+  };
+  // After a run() or load(): nodes have other durations now. Looks at them and at what depends on them, as far as an
+  // end changes; the answer is that of a run(). Returns how many nodes and parts of communications it looked at;
+  // nothing where it does not come to rest. All durations together are below 4e18 ns.
+  std::optional<std::size_t> update(const Durations& durations, const std::vector<NodeOfRank>& changed);
+
   std::size_t scratch_bytes() const;  // what grows with the job, beside the Job itself
   std::int64_t end_ns(int rank, std::uint32_t node) const { return end_ns_[node_base_[rank] + node]; }
+  std::int64_t start_ns(int rank, std::uint32_t node, const Durations& durations) const {
+    const bool waits = static_cast<NodeKind>(job_.view(rank).node_kind[node]) == NodeKind::kWait;
+    return waits ? lane_free_ns(rank, node) : end_ns(rank, node) - durations[rank][node];
+  }
 
  private:
   enum class Kind : std::uint8_t { kCompute, kIssue, kWait, kEnd };
@@ -39,6 +56,7 @@ class Sweep {
     std::vector<std::uint32_t> sources;     // nodes that must have ended
     std::vector<std::uint32_t> posts;       // communications that an issue starts
     std::vector<std::uint32_t> issue_of;    // [comms] node
+    std::vector<std::uint32_t> before;      // [nodes] on its lane
   };
   struct Lane {
     std::int64_t free_ns = 0;
@@ -65,6 +83,9 @@ class Sweep {
   void ended(std::uint32_t entry);
   void wake(int rank, std::size_t node);
   Queue& queue_of(std::uint32_t entry);
+  // When the node's lane had come to it.
+  std::int64_t lane_free_ns(int rank, std::uint32_t node) const;
+  friend class SweepUpdate;
 
   const Job& job_;
   std::vector<Program> programs_;

@@ -18,6 +18,9 @@ bool Sweep::make_programs() {
     const auto& plan = job_.classes[c];
     auto& program = programs_.emplace_back();
     program.issue_of.assign(view.comm_op.size(), kNone);
+    program.before.assign(view.node_kind.size(), kNone);
+    for (std::uint32_t node = 0; node < plan.next_on_lane.size(); ++node)
+      if (plan.next_on_lane[node] != kNone) program.before[plan.next_on_lane[node]] = node;
     std::map<std::pair<std::int64_t, std::int64_t>, std::uint32_t> lane_of;  // by group, or direction and peer
     for (std::uint32_t lane = 0; lane < plan.lane_first.size(); ++lane) {
       program.lane_first.push_back(static_cast<std::uint32_t>(program.steps.size()));

@@ -19,8 +19,8 @@ MAY_INCLUDE = {
     "graph": {"core"},
     "data": {"core", "graph"},
     "simulate": {"core", "graph"},
-    "calibrate": {"core", "graph", "simulate"},
     "replay": {"core", "graph", "data", "simulate"},
+    "calibrate": {"core", "graph", "simulate", "replay"},  # executes: docs/design/calibration.md
     "backend": {"core", "graph", "data", "replay"},
     "nccl_ext": {"core", "replay"},
 }

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 # Nothing of this interpreter's environment variables decides what is imported.
 CLEAN = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
+MODULES = ("_graph", "_data", "_replay", "_simulate", "_calibrate", "_c10d")
 
 
 def run(*command, **options) -> str:
@@ -40,7 +41,7 @@ def test_a_wheel_holds_the_package_and_its_modules_only(wheel):
     code = re.compile(r"prismllm/[\w/]+\.(py|typed)|prismllm/_\w+\.so")
     assert data and data == {name for name in package if not code.fullmatch(name)}
     modules = {name for name in package if name.endswith(".so")}
-    assert modules == {f"prismllm/{name}.so" for name in ("_graph", "_data", "_replay", "_simulate", "_c10d")}
+    assert modules == {f"prismllm/{name}.so" for name in MODULES}
     sources = {path.relative_to(ROOT / "python").as_posix() for path in (ROOT / "python" / "prismllm").rglob("*.py")}
     assert {name for name in package if name.endswith(".py")} == sources
 
@@ -78,7 +79,7 @@ def test_an_installed_wheel_registers_its_command_and_its_entry_points(wheel, tm
 
     # Each module in a fresh process, from a folder that has no prismllm in it. Only the adapter needs torch, and takes
     # the libraries that `import torch` has loaded.
-    for module in ("_graph", "_data", "_replay", "_simulate", "_c10d"):
+    for module in MODULES:
         first = "import torch; " if module == "_c10d" else ""
         where = run(python, "-c", f"{first}import prismllm.{module} as m; print(m.__file__)", cwd=tmp_path).strip()
         assert Path(where) == site / "prismllm" / f"{module}.so"

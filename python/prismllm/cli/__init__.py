@@ -21,6 +21,7 @@ _COMMANDS = (
     "record",
     "capture",
     "time",
+    "calibrate",
     "agent",
     "bench-comm",
     "replay",

@@ -12,7 +12,7 @@ from prismllm.cli.fragments import TraceFile
 from prismllm.units import duration, size
 
 _RANKS_SHOWN, _LINKS_SHOWN = 16, 8
-_NETWORKS = ("closed", "flow", "nic", "ns3")  # prismllm.simulate, which loads a native module
+NETWORKS = ("closed", "flow", "nic", "ns3")  # prismllm.simulate, which loads a native module
 
 
 @click.command(
@@ -29,7 +29,7 @@ _NETWORKS = ("closed", "flow", "nic", "ns3")  # prismllm.simulate, which loads a
 )
 @click.option("--comm", type=click.Path(exists=True, dir_okay=False), metavar="CLUSTER.toml",
               help="Communication takes what it takes on this cluster's network, rank i on its device i.")  # fmt: skip
-@click.option("--network", type=click.Choice(_NETWORKS),
+@click.option("--network", type=click.Choice(NETWORKS),
               help="flow: links are shared; nic: a message at a time; closed: each alone; ns3: packets"
                    "  [default: flow]")  # fmt: skip
 @click.option("--algorithm", "algorithms", multiple=True, metavar="OP=NAME",
@@ -45,7 +45,7 @@ def command(output: Output, trace: str, scenario: str | None, comm: str | None, 
 
     if not comm and (network or algorithms):
         raise click.UsageError(f"{'--network' if network else '--algorithm'} is of a --comm cluster")
-    options = _network(comm, network or "flow", algorithms) if comm else None
+    options = network_options(comm, network or "flow", algorithms) if comm else None
     with wrong_use(scenario or trace):
         edits = _edits(scenario) if scenario else []
         with replaying(trace):
@@ -73,7 +73,7 @@ def command(output: Output, trace: str, scenario: str | None, comm: str | None, 
     output.table(f"replayed {trace}", rows + [("note", note) for note in done.notes])
 
 
-def _network(path: str, network: str, algorithms: tuple[str, ...]):
+def network_options(path: str, network: str, algorithms: tuple[str, ...]):
     from prismllm.cluster import load
     from prismllm.replay import NetworkOptions
 
