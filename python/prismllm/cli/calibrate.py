@@ -21,7 +21,7 @@ from prismllm.units import counted, duration
 @click.option("--comm", type=click.Path(exists=True, dir_okay=False), metavar="FILE.toml",
               help="Transfers take what they take on this network (a model of the links, or a cluster), rank i on its "
               "device i  [default: recorded times, else a closed form]")  # fmt: skip
-@click.option("--network", type=click.Choice(NETWORKS),
+@click.option("--network", type=click.Choice(NETWORKS[:3]),
               help="flow: links are shared; nic: a message at a time; closed: each alone  [default: flow]")  # fmt: skip
 @click.option("--samples", type=click.IntRange(1, 1_000_000), metavar="N",
               help="Executions to sample  [default: as many as give 400 iterations, at least 32]")  # fmt: skip
