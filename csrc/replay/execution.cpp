@@ -4,6 +4,19 @@
 
 namespace prism::engine {
 
+WaitSplit split_wait(const Job& job, const Execution& execution, int rank, std::uint32_t node) {
+  const ClassView& view = job.view(rank);
+  const auto& [start_ns, duration_ns] = execution.timelines[rank];
+  std::uint32_t last = kNone;
+  for (std::uint32_t source : job.plan(rank).in[node])
+    if (static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer &&
+        (last == kNone || start_ns[source] + duration_ns[source] > start_ns[last] + duration_ns[last]))
+      last = source;
+  if (last == kNone) return {};
+  const auto entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
+  return {entry, std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - start_ns[node], 0, duration_ns[node])};
+}
+
 std::vector<std::int64_t> clock_starts(const Job& job) {
   std::vector<std::int64_t> first(job.ranks.size(), INT64_MAX);
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {

@@ -89,7 +89,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
   PRISM_ASSIGN_OR_RETURN(auto execution,
                          execute(job, durations, service, network ? &*options.network : nullptr, *carrier));
-  ReplayReport report = engine::make_report(job, std::move(execution));
+  ReplayReport report = engine::make_report(job, std::move(execution), options.analysis);
   if (network) report.network = network->use();
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());
   if (alike > 0)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/graph.hpp"
+#include "replay/analysis.hpp"
 #include "replay/network_options.hpp"
 
 namespace prism {
@@ -33,18 +34,22 @@ struct ReplayOptions {
   ClosedFormLinks links = {};
   // Communication takes what it takes on this network, in the place of recorded times and of `links`.
   std::optional<NetworkOptions> network = {};
+  bool analysis = false;  // whether the report has one, and bubbles
 };
 
 struct ReplayReport {
   struct Iteration {
     int index = 0;
     std::int64_t time_ns = 0;  // max over ranks, see report.cpp
+    int rank = 0;              // that took so long; of several the lowest
   };
   // busy: compute and issue, summed over the rank's lanes. A wait is waiting until the transfer that it ends with
   // could start (the last member had come), and exposed communication from then on.
   struct Rank {
     int rank = 0;
     std::int64_t busy_ns = 0, exposed_comm_ns = 0, waiting_ns = 0, peak_memory_bytes = 0;
+    std::int64_t peak_memory_at_ns = 0;  // the end of the first node that saw it
+    std::int64_t bubble_ns = 0;          // with an analysis; the definition stands in analyse.cpp
   };
   // One entry a node of the rank's class; ns since the first rank's first node started.
   struct Timeline {
@@ -56,6 +61,7 @@ struct ReplayReport {
   std::vector<Timeline> timelines;    // [world size]; empty where not recorded
   std::vector<std::string> notes;     // what a reader must know to trust the numbers
   std::optional<NetworkUse> network;  // of a replay on a network
+  std::optional<Analysis> analysis;
 };
 
 // Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.

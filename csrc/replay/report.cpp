@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "replay/analyse.hpp"
+
 namespace prism::engine {
 namespace {
 
@@ -16,30 +18,24 @@ std::int64_t end_of(const Timeline& timeline, std::uint32_t node) {
 
 ReplayReport::Rank rank_report(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
-  const ClassPlan& plan = job.plan(rank);
   const Timeline& timeline = execution.timelines[rank];
   ReplayReport::Rank report{.rank = rank};
   for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
     auto kind = static_cast<NodeKind>(view.node_kind[node]);
     if (kind == NodeKind::kCompute || kind == NodeKind::kIssue) report.busy_ns += timeline.duration_ns[node];
     if (kind != NodeKind::kWait) continue;
-    // The transfer that ended last is the one that was waited for.
-    std::uint32_t last = kNone;
-    for (std::uint32_t source : plan.in[node])
-      if (static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer &&
-          (last == kNone || end_of(timeline, source) > end_of(timeline, last)))
-        last = source;
-    std::int64_t waiting = 0;
-    if (last != kNone) {
-      std::uint32_t entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
-      waiting = std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - timeline.start_ns[node], 0,
-                                         timeline.duration_ns[node]);
-    }
+    const auto waiting = split_wait(job, execution, rank, node).waiting_ns;
     report.waiting_ns += waiting;
     report.exposed_comm_ns += timeline.duration_ns[node] - waiting;
   }
-  for (std::int64_t peak : job.graph->memory(rank).peak)
-    report.peak_memory_bytes = std::max(report.peak_memory_bytes, peak);
+  const auto memory = job.graph->memory(rank);
+  for (std::size_t step = 0; step < memory.peak.size(); ++step) {
+    if (memory.peak[step] < report.peak_memory_bytes) continue;
+    const auto at = end_of(timeline, memory.node[step]);
+    if (memory.peak[step] == report.peak_memory_bytes && at >= report.peak_memory_at_ns && step > 0) continue;
+    report.peak_memory_bytes = memory.peak[step];
+    report.peak_memory_at_ns = at;
+  }
   return report;
 }
 
@@ -50,14 +46,19 @@ std::vector<std::uint32_t> lane_nodes(const ClassPlan& plan, std::uint32_t from,
   return nodes;
 }
 
-// When the iteration that begins with the last mark ended, if one does. Programs mark the beginning of each iteration,
-// and some also the end of the last; what follows such a mark is not an iteration, as it issues less than the iteration
-// before it. An iteration that no mark ends has as many nodes as the one before it, and its last compute span, in which
-// the program also leaves the loop, is taken to be no longer than the one in that place there.
-std::optional<std::int64_t> end_of_last(const ClassView& view, const ClassPlan& plan, const Timeline& timeline) {
+struct End {
+  std::uint32_t node;
+  std::int64_t at_ns;
+};
+
+// When the iteration that begins with the last mark ended, and in which node, if one does. Programs mark the beginning
+// of each iteration, and some also the end of the last; what follows such a mark is not an iteration, as it issues less
+// than the iteration before it. An iteration that no mark ends has as many nodes as the one before it, and its last
+// compute span, in which the program also leaves the loop, is taken to be no longer than the one in that place there.
+std::optional<End> end_of_last(const ClassView& view, const ClassPlan& plan, const Timeline& timeline) {
   auto marks = view.mark_node;
   auto tail = lane_nodes(plan, marks.back(), kNone);
-  if (marks.size() == 1) return end_of(timeline, tail.back());
+  if (marks.size() == 1) return End{tail.back(), end_of(timeline, tail.back())};
   auto before = lane_nodes(plan, marks[marks.size() - 2], marks.back());
   auto issues = [&](const std::vector<std::uint32_t>& nodes) {
     return std::count_if(nodes.begin(), nodes.end(), [&](std::uint32_t node) {
@@ -71,57 +72,67 @@ std::optional<std::int64_t> end_of_last(const ClassView& view, const ClassPlan& 
                  static_cast<NodeKind>(view.node_kind[model]) == NodeKind::kCompute;
   std::int64_t duration = timeline.duration_ns[last];
   if (compute) duration = std::min(duration, timeline.duration_ns[model]);
-  return timeline.start_ns[last] + duration;
+  return End{last, timeline.start_ns[last] + duration};
 }
 
-std::vector<std::int64_t> iteration_times(const Job& job, const Execution& execution, int rank) {
+std::vector<IterationSpan> iteration_spans(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
   const Timeline& timeline = execution.timelines[rank];
-  std::vector<std::int64_t> times;
-  if (view.mark_node.empty()) return times;
+  std::vector<IterationSpan> spans;
+  if (view.mark_node.empty()) return spans;
   for (std::size_t i = 0; i + 1 < view.mark_node.size(); ++i)
-    times.push_back(timeline.start_ns[view.mark_node[i + 1]] - timeline.start_ns[view.mark_node[i]]);
+    spans.push_back({.rank = rank,
+                     .node = view.mark_node[i + 1],
+                     .begin_ns = timeline.start_ns[view.mark_node[i]],
+                     .end_ns = timeline.start_ns[view.mark_node[i + 1]]});
   if (auto end = end_of_last(view, job.plan(rank), timeline))
-    times.push_back(*end - timeline.start_ns[view.mark_node.back()]);
-  return times;
+    spans.push_back(
+        {.rank = rank, .node = end->node, .begin_ns = timeline.start_ns[view.mark_node.back()], .end_ns = end->at_ns});
+  return spans;
 }
 
 }  // namespace
 
-ReplayReport make_report(const Job& job, Execution execution) {
+ReplayReport make_report(const Job& job, Execution execution, bool with_analysis) {
   ReplayReport report;
-  std::vector<std::vector<std::int64_t>> times;  // of ranks with marks
-  std::int64_t job_end = 0;
+  std::vector<std::vector<IterationSpan>> spans;  // of ranks with marks
+  IterationSpan whole;                            // of the job
   std::size_t unmarked = 0, common = SIZE_MAX;
   for (int rank = 0; rank < job.graph->world_size(); ++rank) {
     if (job.ranks[rank].cls < 0) continue;
     report.ranks.push_back(rank_report(job, execution, rank));
     const Timeline& timeline = execution.timelines[rank];
     for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
-      job_end = std::max(job_end, end_of(timeline, node));
-    auto own = iteration_times(job, execution, rank);
+      if (end_of(timeline, node) > whole.end_ns)
+        whole = {.rank = rank, .node = node, .begin_ns = 0, .end_ns = end_of(timeline, node)};
+    auto own = iteration_spans(job, execution, rank);
     unmarked += own.empty();
     if (own.empty()) continue;
     common = std::min(common, own.size());
-    times.push_back(std::move(own));
+    spans.push_back(std::move(own));
   }
-  report.critical_path_ns = job_end;
-  if (times.empty()) {
-    report.iterations.push_back({0, job_end});
+  report.critical_path_ns = whole.end_ns;
+  std::vector<IterationSpan> slowest;  // [iterations]
+  if (spans.empty()) {
+    slowest.push_back(whole);
     report.notes.push_back(
         "no iteration marks: the whole trace counts as one iteration (prismllm.iteration() marks one)");
   }
-  for (std::size_t i = 0; !times.empty() && i < common; ++i) {
-    std::int64_t slowest = 0;
-    for (const auto& own : times) slowest = std::max(slowest, own[i]);
-    report.iterations.push_back({static_cast<int>(i), slowest});
+  const auto time = [](const IterationSpan& span) { return span.end_ns - span.begin_ns; };
+  for (std::size_t i = 0; !spans.empty() && i < common; ++i) {
+    slowest.push_back(spans[0][i]);
+    for (const auto& own : spans)
+      if (time(own[i]) > time(slowest[i])) slowest[i] = own[i];
   }
-  if (!times.empty() && unmarked > 0)
+  for (std::size_t i = 0; i < slowest.size(); ++i)
+    report.iterations.push_back({static_cast<int>(i), time(slowest[i]), slowest[i].rank});
+  if (!spans.empty() && unmarked > 0)
     report.notes.push_back(
         fmt::format("{} ranks have no iteration marks and do not count in the iteration times", unmarked));
   if (job.unmet > 0)
     report.notes.push_back(
         fmt::format("{} collectives have members that were not recorded; they are taken to come in time", job.unmet));
+  if (with_analysis) analyse(job, execution, slowest, report);
   report.timelines = std::move(execution.timelines);
   return report;
 }

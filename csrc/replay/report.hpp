@@ -5,6 +5,6 @@
 
 namespace prism::engine {
 
-ReplayReport make_report(const Job& job, Execution execution);
+ReplayReport make_report(const Job& job, Execution execution, bool with_analysis = false);
 
 }  // namespace prism::engine
