@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "replay/replay.hpp"
 #include "replay/execution.hpp"
+#include "replay/replay.hpp"
 
 namespace prism::engine {
 

@@ -15,6 +15,9 @@ struct Execution {
   std::vector<std::int64_t> transfer_start_ns;    // [entries]
 };
 
+// The record of a timed graph on one clock, as if it had been executed.
+Execution recorded(const Job& job, const ServiceTimes& service);
+
 // What a wait was for: the transfer that ended last of those that it covers (kNone: none), and how much of the wait was
 // waiting until that could start.
 struct WaitSplit {

@@ -27,9 +27,9 @@ class Holds {
 
   const Job& job_;
   const Execution& execution_;
-  std::vector<std::int64_t> arrival_ns_;              // [entries]
-  std::vector<std::uint32_t> freed_by_, partner_;     // [entries]
-  std::vector<std::uint32_t> last_;                   // [collectives] entry; of several the lowest rank's
+  std::vector<std::int64_t> arrival_ns_;           // [entries]
+  std::vector<std::uint32_t> freed_by_, partner_;  // [entries]
+  std::vector<std::uint32_t> last_;                // [collectives] entry; of several the lowest rank's
 };
 
 }  // namespace prism::engine

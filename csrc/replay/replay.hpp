@@ -9,18 +9,9 @@
 #include "graph/graph.hpp"
 #include "replay/analysis.hpp"
 #include "replay/network_options.hpp"
+#include "replay/what_if.hpp"
 
 namespace prism {
-
-// A what-if: the duration d of every compute span that matches becomes scale * d + add_ns. What is not given matches
-// all. `node` names one node of one rank by its index and may also be an issue.
-struct SpanEdit {
-  std::optional<int> rank = {}, iteration = {};
-  std::optional<std::string> name = {};
-  std::optional<std::uint32_t> node = {};  // needs `rank`
-  double scale = 1.0;
-  std::int64_t add_ns = 0;
-};
 
 // For graphs without times of communication: a message of c bytes takes latency + c / rate; see service_times.cpp for
 // the collectives. The defaults are a 10 Gbit/s network with a TCP stack.
@@ -31,6 +22,7 @@ struct ClosedFormLinks {
 
 struct ReplayOptions {
   std::vector<SpanEdit> edits = {};
+  std::vector<CommunicationEdit> communications = {};  // not on a network
   ClosedFormLinks links = {};
   // Communication takes what it takes on this network, in the place of recorded times and of `links`.
   std::optional<NetworkOptions> network = {};
@@ -64,8 +56,12 @@ struct ReplayReport {
   std::optional<Analysis> analysis;
 };
 
-// Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.
+// Errors: kInvalidInput (an edit that matches nothing, or is of transfers on a network), kMismatch, kDeadlock with who
+// waits for whom.
 Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options = {});
+// The same figures, with an analysis, of the times that the graph has; of its replay where it is not timed, or its
+// ranks' clocks cannot be compared.
+Result<ReplayReport> as_recorded(const ExecutionGraph& graph);
 // The graph with the times of a replay.
 Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report);
 

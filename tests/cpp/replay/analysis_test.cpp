@@ -95,7 +95,7 @@ TEST_CASE("the path of an all_reduce leads over the member that came last") {
   CHECK(path_of(report, 0) == std::vector<Hop>{{1, 0, 30 * ms}, {1, 1, 1 * ms}, {2, 2, 5 * ms}, {2, 4, 3 * ms}});
   const auto& table = report.analysis->collectives;
   CHECK(table.late_rank == std::vector<std::int32_t>{1});
-  CHECK(table.late_by_ns == std::vector<std::int64_t>{10 * ms});         // rank 2 came at 21, rank 1 at 31
+  CHECK(table.late_by_ns == std::vector<std::int64_t>{10 * ms});        // rank 2 came at 21, rank 1 at 31
   CHECK(table.waited_ns == std::vector<std::int64_t>{(20 + 10) * ms});  // rank 0 from 11, rank 2 from 21
   CHECK(table.members == std::vector<std::uint32_t>{3});
   CHECK(table.bytes == std::vector<std::int64_t>{4096});
@@ -159,9 +159,9 @@ TEST_CASE("waiting for another replica is no bubble, waiting for the own pipelin
   CHECK(report.ranks[0].waiting_ns == 15 * ms);
   CHECK(report.ranks[0].bubble_ns == 0);
   CHECK(report.ranks[1].waiting_ns == 5 * ms + 10 * ms);
-  CHECK(report.ranks[1].bubble_ns == 5 * ms);    // for rank 0's message
-  CHECK(report.ranks[2].bubble_ns == 10 * ms);   // for rank 3, the other stage of its pipeline
-  CHECK(report.ranks[3].bubble_ns == 10 * ms);   // for rank 2's message
+  CHECK(report.ranks[1].bubble_ns == 5 * ms);   // for rank 0's message
+  CHECK(report.ranks[2].bubble_ns == 10 * ms);  // for rank 3, the other stage of its pipeline
+  CHECK(report.ranks[3].bubble_ns == 10 * ms);  // for rank 2's message
 }
 
 TEST_CASE("a collective that had to wait for a worker is held by the one that freed it") {
@@ -253,8 +253,27 @@ TEST_CASE("random jobs: each iteration's path sums to its time, and what is on i
   check_path(whole);
   for (const Hop& hop : path_of(whole, 0)) {
     if (graph.class_view(graph.class_of(hop.rank)).node_kind[hop.node] != 0) continue;
-    const ReplayReport longer =
-        replay_of(unmarked, {.edits = {{.rank = hop.rank, .node = hop.node, .add_ns = 1000}}});
+    const ReplayReport longer = replay_of(unmarked, {.edits = {{.rank = hop.rank, .node = hop.node, .add_ns = 1000}}});
     CHECK(longer.critical_path_ns >= whole.critical_path_ns + 1000);
   }
+}
+
+TEST_CASE("a record is analysed as it is, and like its replay") {
+  // Rank 0 waits from 10 to 46, of which 30 ms for rank 1, 5 for the transfer, 1 to wake up.
+  Program job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].compute((r == 0 ? 10 : 40) * ms);
+    job[r].blocking({.service = 5 * ms});
+    job[r].record.nodes[3].duration_ns = (r == 0 ? 36 : 5) * ms;
+  }
+  const ExecutionGraph graph = job.graph();
+  auto report = as_recorded(graph);
+  REQUIRE(report.ok());
+  check_path(*report);
+  CHECK(report->timelines[0].duration_ns[3] == 36 * ms);
+  CHECK(report->ranks[0].waiting_ns == 30 * ms);
+  CHECK(report->ranks[0].exposed_comm_ns == 6 * ms);
+  CHECK(report->analysis->collectives.late_rank == std::vector<std::int32_t>{1});
+  CHECK(path_of(*report, 0) == std::vector<Hop>{{1, 0, 40 * ms}, {0, 2, 5 * ms}, {0, 3, 1 * ms}});
+  CHECK(path_of(*report, 0) == path_of(analysed(graph), 0));
 }
