@@ -42,7 +42,8 @@ Result<void> edit_transfers(const Job& job, const std::vector<CommunicationEdit>
   for (std::size_t e = 0; e < edits.size(); ++e) {
     const CommunicationEdit& edit = edits[e];
     const auto bad = [&](std::string_view what) {
-      return Error{ErrorCode::kInvalidInput, fmt::format("communication {} ({}): {}", e, describe_communication(edit), what)};
+      return Error{ErrorCode::kInvalidInput,
+                   fmt::format("communication {} ({}): {}", e, describe_communication(edit), what)};
     };
     if (!std::isfinite(edit.scale) || edit.scale < 0) return bad("scale must be a number >= 0");
     const auto entries = matched(job, edit);

@@ -30,8 +30,7 @@ int iteration_of(const ClassView& view, TimingView timing, std::uint32_t node) {
 
 std::int64_t edited(std::int64_t duration_ns, double scale, std::int64_t add_ns,
                     const std::optional<std::int64_t>& set_ns) {
-  const double changed =
-      static_cast<double>(set_ns.value_or(duration_ns)) * scale + static_cast<double>(add_ns);
+  const double changed = static_cast<double>(set_ns.value_or(duration_ns)) * scale + static_cast<double>(add_ns);
   return changed > 9e18 ? -1 : std::max<std::int64_t>(0, std::llround(changed));
 }
 

@@ -178,8 +178,8 @@ Result<ExecutionGraph> overlapped(const ExecutionGraph& given, const std::vector
       PRISM_RETURN_IF_ERROR(builder.add(record));
     }
     if (!moved)
-      return Error{ErrorCode::kInvalidInput,
-                   fmt::format("overlap {} ({}): moves no wait for a collective", e, engine::describe_communication(edit))};
+      return Error{ErrorCode::kInvalidInput, fmt::format("overlap {} ({}): moves no wait for a collective", e,
+                                                         engine::describe_communication(edit))};
     PRISM_ASSIGN_OR_RETURN(ExecutionGraph next, builder.finish());
     graph.emplace(std::move(next));
   }

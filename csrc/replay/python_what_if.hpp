@@ -44,8 +44,8 @@ inline void define_what_ifs(pybind11::module_& m) {
   py::class_<OverlapEdit>(m, "OverlapEdit")
       .def(py::init([](OverlapEdit::Until until, std::string span, const Ranges& ranks, std::optional<int> cls,
                        std::optional<int> iteration, Text op, Text group) {
-             return OverlapEdit{until, std::move(span), rank_ranges(ranks), cls, iteration, std::move(op),
-                                std::move(group)};
+             return OverlapEdit{until,     std::move(span), rank_ranges(ranks), cls,
+                                iteration, std::move(op),   std::move(group)};
            }),
            py::kw_only(), py::arg("until"), py::arg("span") = "", py::arg("ranks") = Ranges{}, py::arg("cls") = none,
            py::arg("iteration") = none, py::arg("op") = none, py::arg("group") = none);

@@ -14,8 +14,8 @@ struct RankRange {
   int first = 0, last = 0;  // both included
 };
 
-// The duration d of every compute span that matches, or set_ns, becomes scale * d + add_ns. `node` names one node of one
-// rank by its index and may also be an issue.
+// The duration d of every compute span that matches, or set_ns, becomes scale * d + add_ns. `node` names one node of
+// one rank by its index and may also be an issue.
 struct SpanEdit {
   std::optional<int> rank = {}, iteration = {};
   std::optional<std::string> name = {};
@@ -42,9 +42,9 @@ struct CommunicationEdit {
 //   kIssue         right after its issue, on the issuing lane: nothing overlaps with it any more
 //   kIterationEnd  at the end of the iteration in which they wait for it, on the lane on which they do
 //   kSpan          there before the next compute span called `span` of the same iteration
-// The wait takes the time that it took to wake up along. Collectives that nobody waits for, or (kSpan) behind whose wait
-// there is no such span, are left alone. Data are not looked at: whoever lets a collective overlap says that nothing
-// needs its result until then.
+// The wait takes the time that it took to wake up along. Collectives that nobody waits for, or (kSpan) behind whose
+// wait there is no such span, are left alone. Data are not looked at: whoever lets a collective overlap says that
+// nothing needs its result until then.
 struct OverlapEdit {
   enum class Until { kIssue, kIterationEnd, kSpan } until = Until::kIssue;
   std::string span = {};

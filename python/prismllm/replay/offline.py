@@ -154,8 +154,8 @@ def _check_scenario(trace: Trace, network: NetworkOptions | None, scenario: Scen
     if scenario.links and network:
         raise ValueError("[links] is of the closed form, which a network replaces; accepted: [[link]]")
     if scenario.links and trace.timed:
-        raise ValueError("[links] is of the closed form: the transfers of this trace have times of their own; accepted: "
-                         "[[communication]]")  # fmt: skip
+        raise ValueError("[links] is of the closed form: the transfers of this trace have times of their own; "
+                         "accepted: [[communication]]")  # fmt: skip
 
 
 def _replay_of(trace: Trace, report: _replay.Report, network: NetworkOptions | None) -> Replay:

@@ -95,7 +95,8 @@ TEST_CASE("transfers of a closed form are edited too, those on a network refused
   // A ring of two: 2 steps of 500 ns and 500 bytes.
   CHECK(replay_of(job.graph(false), {.communications = {{.scale = 3}}, .links = links}).critical_path_ns == 6000);
   const auto network = simulate::Topology::one_switch(2, 1e9, 0);
-  auto refused = replay(job.graph(), {.communications = {{.scale = 3}}, .network = NetworkOptions{.topology = &network}});
+  auto refused =
+      replay(job.graph(), {.communications = {{.scale = 3}}, .network = NetworkOptions{.topology = &network}});
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().message.find("on a network") == 0);
 }
