@@ -1,8 +1,8 @@
 #include "replay/holds.hpp"
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
+#include <compare>
+#include <utility>
 
 namespace prism::engine {
 
@@ -65,26 +65,34 @@ void Holds::take_up(int rank) {
 
 // Both ends of a message start at once; several that do so in one mailbox met in the order of their posting.
 void Holds::pair_messages() {
-  std::vector<std::uint32_t> order;
+  struct Post {
+    std::uint32_t mailbox;
+    std::int64_t start_ns;
+    bool receives, from_any;
+    std::int64_t posted_ns;
+    std::uint32_t entry;
+    std::strong_ordering operator<=>(const Post&) const = default;
+  };
+  std::vector<Post> posts;
   for (std::uint32_t entry = 0; entry < job_.entries; ++entry)
-    if (arrival_ns_[entry] != INT64_MIN && is_point_to_point(job_.op(entry))) order.push_back(entry);
-  const auto key = [&](std::uint32_t entry) {
-    return std::tuple(job_.meets[entry], execution_.transfer_start_ns[entry], job_.op(entry) != Op::kSend,
-                      job_.peer(entry) < 0, arrival_ns_[entry], entry);
-  };
-  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
-  const auto together = [&](std::uint32_t a, std::uint32_t b) {
-    return job_.meets[a] == job_.meets[b] && execution_.transfer_start_ns[a] == execution_.transfer_start_ns[b];
-  };
-  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-    while (end < order.size() && together(order[begin], order[end])) ++end;
+    if (arrival_ns_[entry] != INT64_MIN && is_point_to_point(job_.op(entry)))
+      posts.push_back({job_.meets[entry], execution_.transfer_start_ns[entry], job_.op(entry) == Op::kRecv,
+                       job_.peer(entry) < 0, arrival_ns_[entry], entry});
+  std::sort(posts.begin(), posts.end());
+  for (std::size_t begin = 0, end = 0; begin < posts.size(); begin = end) {
+    const auto together = [&](const Post& post) {
+      return post.mailbox == posts[begin].mailbox && post.start_ns == posts[begin].start_ns;
+    };
+    while (end < posts.size() && together(posts[end])) ++end;
     for (auto r = begin; r < end; ++r) {  // receives stand behind all sends
-      if (job_.op(order[r]) == Op::kSend) continue;
-      const int source = job_.peer(order[r]);
-      for (auto s = begin; s < r && job_.op(order[s]) == Op::kSend; ++s) {
-        if (partner_[order[s]] != kNone || (source >= 0 && job_.entry_rank[order[s]] != source)) continue;
-        partner_[order[s]] = order[r];
-        partner_[order[r]] = order[s];
+      if (!posts[r].receives) continue;
+      const auto receive = posts[r].entry;
+      const int source = job_.peer(receive);
+      for (auto s = begin; s < r && !posts[s].receives; ++s) {
+        const auto send = posts[s].entry;
+        if (partner_[send] != kNone || (source >= 0 && job_.entry_rank[send] != source)) continue;
+        partner_[send] = receive;
+        partner_[receive] = send;
         break;
       }
     }

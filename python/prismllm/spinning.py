@@ -8,7 +8,7 @@ import time
 from numbers import Real
 
 _MOST_S = 3600.0
-# A sleep ends 50 to 100 us late: it ends early by more than that, and the rest is spun (2 to 4 us late on an idle core).
+# A sleep ends 50 to 100 us late: it is made shorter by more than that, and the rest is spun (2 to 4 us late then).
 _SPUN_S = 200e-6
 
 

@@ -53,7 +53,7 @@ def test_who_came_late_and_what_the_others_waited(trace):
     communications = trace.frames.communications
     assert communications[communications["rank"] == 0].waited_s.tolist() == pytest.approx([0.004] * 3)
     assert communications[communications["rank"] == 1].waited_s.tolist() == [0] * 3
-    (late, *_) = as_recorded(trace).late
+    (late, *_), _ = as_recorded(trace).late()
     assert late.what == "all_reduce 0 of group 'default_pg'" and late.late_rank == 1
 
 

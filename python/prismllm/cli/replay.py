@@ -65,7 +65,7 @@ def command(output: Output, trace: str, scenario: str | None, comm: str | None, 
     rows += [
         ("late", f"rank {one.late_rank} to {one.what}, by {duration(one.late_by_s)}: others waited "
                  f"{duration(one.waited_s)} in all")
-        for one in done.late[:_LATE_SHOWN]
+        for one in done.late(_LATE_SHOWN)[0]
     ]  # fmt: skip
     if done.network:
         rows += [

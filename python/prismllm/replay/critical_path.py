@@ -86,10 +86,12 @@ class Late:
         return f"{self.op} {self.seq} of group '{self.group}'"
 
 
-def late_comers(trace: Trace, columns: dict[str, np.ndarray]) -> list[Late]:
+def late_comers(trace: Trace, columns: dict[str, np.ndarray], most: int) -> tuple[list[Late], dict]:
     waited = columns["waited_ns"]
-    order = np.argsort(-waited, kind="stable")
+    order = np.argsort(-waited, kind="stable")[: np.count_nonzero(waited)]
     names = ("op", "group", "seq", "members", "bytes", "late_rank", "late_by_ns", "waited_ns")
-    rows = zip(*(columns[name][order[: np.count_nonzero(waited)]].tolist() for name in names), strict=True)
-    return [Late(_graph.OPS[op], trace.groups[group].name, seq, members, size, rank, by / 1e9, ns / 1e9)
+    rows = zip(*(columns[name][order[:most]].tolist() for name in names), strict=True)
+    late = [Late(_graph.OPS[op], trace.groups[group].name, seq, members, size, rank, by / 1e9, ns / 1e9)
             for op, group, seq, members, size, rank, by, ns in rows]  # fmt: skip
+    rest = order[most:]
+    return late, {"collectives": len(rest), "waited_s": int(waited[rest].sum()) / 1e9}

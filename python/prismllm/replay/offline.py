@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prismllm.analysis.tables import Frames, Tables
 
 _LATE_IN_JSON, _PATH_IN_JSON = 100, 1000
+_NOTHING = Scenario()
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,10 @@ class Replay:
         """What the time of each iteration is made of, across ranks."""
         return CriticalPath(self.trace, self._report.path())
 
-    @cached_property
-    def late(self) -> list[Late]:
-        """Collectives for whose last member others waited, the longest waiting (summed over members) first."""
-        return late_comers(self.trace, self._report.collectives())
+    def late(self, most: int = _LATE_IN_JSON) -> tuple[list[Late], dict]:
+        """Collectives for whose last member others waited, the longest waiting (summed over members) first, at most so
+        many; how many others there are, and what was waited for them."""
+        return late_comers(self.trace, self._report.collectives(), most)
 
     @cached_property
     def tables(self) -> Tables:
@@ -93,7 +94,7 @@ class Replay:
         times = [iteration.time_s for iteration in self.iterations]
         median = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2]) if times else 0
         hops, rest = self.path.longest(median, _PATH_IN_JSON)
-        late, others = self.late[:_LATE_IN_JSON], self.late[_LATE_IN_JSON:]
+        late, other_late = self.late(_LATE_IN_JSON)
         return {
             "iterations": [asdict(iteration) for iteration in self.iterations],
             "ranks": [asdict(rank) for rank in self.ranks],
@@ -102,7 +103,7 @@ class Replay:
             "critical_path_iteration": median,
             "critical_path_rest": rest,
             "late": [asdict(one) for one in late],
-            "late_rest": {"collectives": len(others), "waited_s": sum(one.waited_s for one in others)},
+            "late_rest": other_late,
         } | ({"network": self.network.to_json()} if self.network else {})
 
 
@@ -113,10 +114,10 @@ def replay(
     network: NetworkOptions | None = None,
     communications: Sequence[Communication] = (),
     overlaps: Sequence[Overlap] = (),
-    scenario: Scenario = Scenario(),
+    scenario: Scenario = _NOTHING,
 ) -> Replay:
-    """Replays a trace or a `.prism` file; with a network its communication takes what it takes there. What a scenario
-    (load_scenario) has comes after the other edits. ValueError for an edit that matches nothing, a broken file or a
+    """Replays a trace or a `.prism` file; with a network its communication takes what it takes there. The edits of a
+    scenario (load_scenario) come after the others. ValueError for an edit that matches nothing, a broken file or a
     network that cannot carry the job, RuntimeError where the trace cannot be executed to its end, with who waits for
     whom."""
     trace = trace if isinstance(trace, Trace) else load(trace)
