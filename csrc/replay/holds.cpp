@@ -1,8 +1,9 @@
 #include "replay/holds.hpp"
 
 #include <algorithm>
-#include <compare>
 #include <utility>
+
+#include "replay/mailbox.hpp"
 
 namespace prism::engine {
 
@@ -63,49 +64,31 @@ void Holds::take_up(int rank) {
   }
 }
 
-// Both ends of a message start at once; several that do so in one mailbox met in the order of their posting.
+// Messages meet in the order in which they were posted.
 void Holds::pair_messages() {
-  struct Post {
-    std::uint32_t mailbox;
-    std::int64_t start_ns;
-    bool receives, from_any;
-    std::int64_t posted_ns;
-    std::uint32_t entry;
-    std::strong_ordering operator<=>(const Post&) const = default;
-  };
-  std::vector<Post> posts;
+  std::vector<std::pair<std::int64_t, std::uint32_t>> posts;  // when, entry
   for (std::uint32_t entry = 0; entry < job_.entries; ++entry)
     if (arrival_ns_[entry] != INT64_MIN && is_point_to_point(job_.op(entry)))
-      posts.push_back({job_.meets[entry], execution_.transfer_start_ns[entry], job_.op(entry) == Op::kRecv,
-                       job_.peer(entry) < 0, arrival_ns_[entry], entry});
+      posts.emplace_back(arrival_ns_[entry], entry);
   std::sort(posts.begin(), posts.end());
-  for (std::size_t begin = 0, end = 0; begin < posts.size(); begin = end) {
-    const auto together = [&](const Post& post) {
-      return post.mailbox == posts[begin].mailbox && post.start_ns == posts[begin].start_ns;
-    };
-    while (end < posts.size() && together(posts[end])) ++end;
-    for (auto r = begin; r < end; ++r) {  // receives stand behind all sends
-      if (!posts[r].receives) continue;
-      const auto receive = posts[r].entry;
-      const int source = job_.peer(receive);
-      for (auto s = begin; s < r && !posts[s].receives; ++s) {
-        const auto send = posts[s].entry;
-        if (partner_[send] != kNone || (source >= 0 && job_.entry_rank[send] != source)) continue;
-        partner_[send] = receive;
-        partner_[receive] = send;
-        break;
-      }
-    }
+  std::vector<Mailbox> mailboxes(job_.mailboxes);
+  for (const auto& [at, entry] : posts) {
+    const int peer = job_.peer(entry);
+    if (peer >= 0 && job_.ranks[peer].cls < 0) continue;
+    const bool sends = job_.op(entry) == Op::kSend;
+    const Message message{entry, sends ? job_.entry_rank[entry] : peer};
+    auto& mailbox = mailboxes[job_.meets[entry]];
+    const auto other = sends ? mailbox.post_send(message) : mailbox.post_receive(message);
+    if (!other) continue;
+    partner_[entry] = other->entry;
+    partner_[other->entry] = entry;
   }
 }
 
 std::uint32_t Holds::holder(std::uint32_t entry) const {
   std::uint32_t best = entry;
-  // What came after this part had started (by other algorithms than the rule's) did not hold it.
   const auto consider = [&](std::uint32_t other) {
-    if (is_entry(other) && arrival_ns_[other] > arrival_ns_[best] &&
-        arrival_ns_[other] <= execution_.transfer_start_ns[entry])
-      best = other;
+    if (is_entry(other) && arrival_ns_[other] > arrival_ns_[best]) best = other;
   };
   if (is_point_to_point(job_.op(entry))) {
     consider(partner_[entry]);
@@ -120,8 +103,16 @@ std::uint32_t Holds::holder(std::uint32_t entry) const {
   const Tree tree{rule, collective.size};
   const auto own =
       (job_.entry_member[entry] + collective.size - static_cast<std::uint32_t>(collective.root)) % collective.size;
-  for (auto v = own; v != 0;) consider(job_.entry_at(collective, v = tree.parent(v)));
-  tree.children(own, [&](std::uint32_t child) { consider(job_.entry_at(collective, child)); });
+  // By another algorithm than the rule's tree a part may have ended before somebody came.
+  const auto& timeline = execution_.timelines[job_.entry_rank[entry]];
+  const auto node = job_.transfer_node(entry);
+  const auto end_ns = timeline.start_ns[node] + timeline.duration_ns[node];
+  const auto consider_in_time = [&](std::uint32_t v) {
+    const auto other = job_.entry_at(collective, v);
+    if (is_entry(other) && arrival_ns_[other] <= end_ns) consider(other);
+  };
+  for (auto v = own; v != 0;) consider_in_time(v = tree.parent(v));
+  tree.children(own, consider_in_time);
   return best;
 }
 

@@ -277,3 +277,18 @@ TEST_CASE("a record is analysed as it is, and like its replay") {
   CHECK(path_of(*report, 0) == std::vector<Hop>{{1, 0, 40 * ms}, {0, 2, 5 * ms}, {0, 3, 1 * ms}});
   CHECK(path_of(*report, 0) == path_of(analysed(graph), 0));
 }
+
+TEST_CASE("in a record a message may have been sent while its issue had not returned") {
+  // Rank 0 computes 10 ms; its send returns after 2 ms more, when rank 1 has had the message for 1 ms.
+  Program job(2);
+  job[0].compute(10 * ms);
+  job[0].issue({.op = Op::kSend, .peer = 1}, 2 * ms);
+  job[1].blocking({.op = Op::kRecv, .peer = 0, .recorded_end = 11 * ms});
+  job[1].record.nodes[2].duration_ns = 11 * ms;
+  job[1].compute(5 * ms);
+  job[1].record.nodes[3].start_ns = 11 * ms;
+  auto report = as_recorded(job.graph());
+  REQUIRE(report.ok());
+  check_path(*report);
+  CHECK(path_of(*report, 0) == std::vector<Hop>{{0, 0, 10 * ms}, {0, 1, 1 * ms}, {1, 3, 5 * ms}});
+}
