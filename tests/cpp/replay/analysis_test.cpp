@@ -144,6 +144,34 @@ TEST_CASE("a pipeline of p stages and m microbatches has a bubble of (p - 1) / m
   }
 }
 
+TEST_CASE("v model chunks a stage divide the bubble of a pipeline by v") {
+  // Interleaved: chunk c of stage s is part c p + s of the model. Stage s runs 2 (p - 1 - s) + (v - 1) p chunks ahead,
+  // taking p microbatches through a chunk, then as many through the next; backwards the same from the last chunk on.
+  const int p = GENERATE(2, 4), v = GENERATE(2, 3), m = 2 * p;
+  const std::int64_t f = 2 * ms, b = 4 * ms;  // of a chunk
+  INFO("p " << p << " v " << v);
+  Program job(p);
+  for (int s = 0; s < p; ++s) {
+    Rank& rank = job[s];
+    const auto step = [&](int k, bool forward) {
+      const int place = k / p % v, chunk = forward ? place : v - 1 - place, microbatch = k / (p * v) * p + k % p;
+      const int part = chunk * p + s, from = part + (forward ? -1 : 1), to = part + (forward ? 1 : -1);
+      const auto tag = [&](int receiver) { return (microbatch * p * v + receiver) * 2 + forward; };
+      if (from >= 0 && from < p * v) rank.blocking({.op = Op::kRecv, .peer = from % p, .tag = tag(part)});
+      rank.compute(forward ? f : b);
+      if (to >= 0 && to < p * v) rank.issue({.op = Op::kSend, .peer = to % p, .tag = tag(to)});
+    };
+    const int ahead = std::min(m * v, 2 * (p - 1 - s) + (v - 1) * p);
+    for (int k = 0; k < ahead; ++k) step(k, true);
+    for (int k = ahead; k < m * v; ++k) step(k, true), step(k - ahead, false);
+    for (int k = m * v - ahead; k < m * v; ++k) step(k, false);
+  }
+  const ReplayReport report = analysed(job.graph());
+  check_path(report);
+  CHECK(report.critical_path_ns == (m * v + p - 1) * (f + b));
+  for (const auto& rank : report.ranks) CHECK(rank.bubble_ns * m * v == rank.busy_ns * (p - 1));
+}
+
 TEST_CASE("waiting for another replica is no bubble, waiting for the own pipeline is") {
   // Two pipelines of two stages; at the end all four meet. Replica 1 (ranks 2, 3) computes twice as long.
   Program job(4);
