@@ -110,7 +110,7 @@ void add_collective(const Job& job, const Execution& execution, const Holds& hol
   std::int64_t last_ns = INT64_MIN, before_ns = INT64_MIN, end_ns = INT64_MIN, waited_ns = 0, bytes = 0;
   for (std::uint32_t m = 0; m < collective.size; ++m) {
     const auto entry = job.member_entry[collective.member_base + m];
-    if (!is_entry(entry)) continue;
+    if (!is_entry(entry) || holds.arrival_ns(entry) == INT64_MIN) continue;  // never issued
     ++members;
     const int rank = job.entry_rank[entry];
     const auto at = holds.arrival_ns(entry);

@@ -29,7 +29,8 @@ struct Analysis {
     std::vector<std::int64_t> waited_ns;         // by all members together, until their parts could start
     std::vector<std::int64_t> start_ns, end_ns;  // the last one's coming, and the last one's end
   } collectives;
-  // [world size] One entry a communication of the rank: when its part could start, and what the rank waited until then.
+  // [world size] One entry a communication of the rank: when its part could start (INT64_MIN: never, somebody did not
+  // come and nobody waited), and what the rank waited until then.
   struct Parts {
     std::vector<std::int64_t> start_ns, waited_ns;
   };

@@ -159,6 +159,7 @@ class Tables:
         ready_ns, waited_ns = self._replay._report.parts(number)
         comms, nodes = len(rank.comm_op), _transfers(rank)
         iteration = self._iteration(number)[nodes]
+        never = ready_ns < 0  # nobody waited for one that did not come
         known = ((rank.comm_op == _SEND) | (rank.comm_op == _RECV)) & (rank.comm_peer >= 0)
         peer = np.full(comms, -1, np.int32)
         peer[known] = rank.peers[rank.comm_peer[known]]
@@ -169,8 +170,8 @@ class Tables:
             "peer": pa.array(peer, mask=~known), "tag": rank.comm_tag,
             "input_bytes": rank.comm_input_bytes, "output_bytes": rank.comm_output_bytes,
             "iteration": pa.array(iteration, mask=iteration < 0),
-            "issued_s": start_ns[nodes] / 1e9, "start_s": ready_ns / 1e9,
-            "end_s": (start_ns[nodes] + duration_ns[nodes]) / 1e9, "waited_s": waited_ns / 1e9,
+            "issued_s": start_ns[nodes] / 1e9, "start_s": pa.array(ready_ns / 1e9, mask=never),
+            "end_s": pa.array((start_ns[nodes] + duration_ns[nodes]) / 1e9, mask=never), "waited_s": waited_ns / 1e9,
         })  # fmt: skip
 
 

@@ -320,3 +320,21 @@ TEST_CASE("in a record a message may have been sent while its issue had not retu
   check_path(*report);
   CHECK(path_of(*report, 0) == std::vector<Hop>{{0, 0, 10 * ms}, {0, 1, 1 * ms}, {1, 3, 5 * ms}});
 }
+
+TEST_CASE("a collective to which somebody never comes, and for which nobody waits, is no late-comer's") {
+  Program job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].compute(3 * ms);
+    job[r].blocking({.service = 2 * ms});
+  }
+  job[0].issue({});
+  job[0].compute(1 * ms);
+  const ReplayReport report = analysed(job.graph());
+  CHECK(report.analysis->collectives.members == std::vector<std::uint32_t>{2, 1});
+  CHECK(report.analysis->collectives.waited_ns == std::vector<std::int64_t>{0, 0});
+  CHECK(report.analysis->parts[0].start_ns == std::vector<std::int64_t>{3 * ms, INT64_MIN});
+  CHECK(path_of(report, 0) == std::vector<Hop>{{0, 0, 3 * ms}, {0, 2, 2 * ms}, {0, 6, 1 * ms}});
+  // Without an issue it was not even asked for.
+  job[0].record.edges.pop_back();
+  CHECK(analysed(job.graph()).analysis->collectives.members == std::vector<std::uint32_t>{2});
+}
