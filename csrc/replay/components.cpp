@@ -1,33 +1,14 @@
 #include "replay/components.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
+
+#include "replay/joined.hpp"
 
 namespace prism::engine {
 namespace {
 
 constexpr std::size_t kEnoughRanks = 512;  // in a part
-
-class Joined {
- public:
-  explicit Joined(std::size_t count) : parent_(count) { std::iota(parent_.begin(), parent_.end(), 0); }
-  int first(int rank) {
-    while (parent_[rank] != rank) rank = parent_[rank] = parent_[parent_[rank]];
-    return rank;
-  }
-  void join(int a, int b) {
-    a = first(a), b = first(b);
-    parent_[std::max(a, b)] = std::min(a, b);
-  }
-  template <typename Ranks>
-  void join_all(const Ranks& ranks) {
-    for (const int rank : ranks) join(rank, ranks[0]);
-  }
-
- private:
-  std::vector<int> parent_;  // the lowest rank of a part is its own
-};
 
 void join_by_communication(const Job& job, Joined& joined) {
   std::vector<bool> whole(job.graph->group_count());

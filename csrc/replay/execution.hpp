@@ -15,6 +15,17 @@ struct Execution {
   std::vector<std::int64_t> transfer_start_ns;    // [entries]
 };
 
+// The record of a timed graph on one clock, as if it had been executed.
+Execution recorded(const Job& job, const ServiceTimes& service);
+
+// What a wait was for: the transfer that ended last of those that it covers (kNone: none), and how much of the wait was
+// waiting until that could start.
+struct WaitSplit {
+  std::uint32_t entry = kNone;
+  std::int64_t waiting_ns = 0;
+};
+WaitSplit split_wait(const Job& job, const Execution& execution, int rank, std::uint32_t node);
+
 // [world size] What is 0 of the replay: the record's first node, where clocks can be compared; else each rank's own.
 std::vector<std::int64_t> clock_starts(const Job& job);
 // What the record has between the end of the last transfer waited for and the end of the wait; all of it where nothing

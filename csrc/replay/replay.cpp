@@ -6,6 +6,7 @@
 
 #include "graph/builder.hpp"
 #include "replay/components.hpp"
+#include "replay/edit_transfers.hpp"
 #include "replay/engine.hpp"
 #include "replay/on_network.hpp"
 #include "replay/report.hpp"
@@ -55,6 +56,35 @@ std::vector<std::string> network_notes(const ExecutionGraph& graph, const Networ
   return notes;
 }
 
+Error too_long() { return {ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"}; }
+
+// Whether there are times of ranks.
+Result<void> check(const ExecutionGraph& graph) {
+  bool any = false;
+  for (int rank = 0; rank < graph.world_size(); ++rank) {
+    if (graph.class_of(rank) < 0) continue;
+    PRISM_RETURN_IF_ERROR(graph.check_rank(rank));
+    any = true;
+    if (graph.timing(rank).start_ns.size() != graph.class_view(graph.class_of(rank)).node_kind.size())
+      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
+  }
+  if (!any) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
+  return {};
+}
+
+void add_notes(const engine::Job& job, ReplayReport& report) {
+  const ExecutionGraph& graph = *job.graph;
+  int alike = 0;
+  for (const auto& one : report.ranks)
+    alike += !graph.has_own_times(one.rank) && !graph.timing(one.rank).start_ns.empty();
+  if (alike > 0)
+    report.notes.push_back(
+        fmt::format("{} ranks did not run: they have the times and the memory of one that is like them", alike));
+  if (job.model.name != graph.progress_model())
+    report.notes.push_back(
+        fmt::format("unknown progress model '{}': everything starts with its last member", graph.progress_model()));
+}
+
 }  // namespace
 
 Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options) {
@@ -62,21 +92,15 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0",
                              options.links.bytes_per_second, options.links.latency_ns)};
-  bool recorded = false;
-  int alike = 0;
-  for (int rank = 0; rank < graph.world_size(); ++rank) {
-    if (graph.class_of(rank) < 0) continue;
-    PRISM_RETURN_IF_ERROR(graph.check_rank(rank));
-    recorded = true;
-    if (graph.timing(rank).start_ns.size() != graph.class_view(graph.class_of(rank)).node_kind.size())
-      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
-    alike += !graph.has_own_times(rank) && !graph.timing(rank).start_ns.empty();
-  }
-  if (!recorded) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
+  PRISM_RETURN_IF_ERROR(check(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
   engine::ServiceTimes service;
   if (graph.timed() || !options.network) service = engine::service_times(job, options.links);
+  if (options.network && !options.communications.empty())
+    return Error{ErrorCode::kInvalidInput,
+                 "on a network communication takes what the links allow: it has no times of its own to be edited"};
+  PRISM_RETURN_IF_ERROR(engine::edit_transfers(job, options.communications, service));
   std::unique_ptr<engine::Carrier> carrier = std::make_unique<engine::FixedTimes>(service);
   engine::OnNetwork* network = nullptr;
   if (options.network) {
@@ -85,19 +109,25 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     carrier = std::move(made);
     service.notes = network_notes(graph, *options.network);
   }
-  if (!times_fit(job, durations, service))
-    return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
+  if (!times_fit(job, durations, service)) return too_long();
   PRISM_ASSIGN_OR_RETURN(auto execution,
                          execute(job, durations, service, network ? &*options.network : nullptr, *carrier));
-  ReplayReport report = engine::make_report(job, std::move(execution));
+  ReplayReport report = engine::make_report(job, std::move(execution), options.analysis);
   if (network) report.network = network->use();
   report.notes.insert(report.notes.begin(), service.notes.begin(), service.notes.end());
-  if (alike > 0)
-    report.notes.push_back(
-        fmt::format("{} ranks did not run: they have the times and the memory of one that is like them", alike));
-  if (job.model.name != graph.progress_model())
-    report.notes.push_back(
-        fmt::format("unknown progress model '{}': everything starts with its last member", graph.progress_model()));
+  add_notes(job, report);
+  return report;
+}
+
+Result<ReplayReport> as_recorded(const ExecutionGraph& graph) {
+  if (!graph.timed() || !engine::one_clock(graph)) return replay(graph, {.analysis = true});
+  PRISM_RETURN_IF_ERROR(check(graph));
+  PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
+  PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, {}));
+  const auto service = engine::service_times(job, {});
+  if (!times_fit(job, durations, service)) return too_long();
+  ReplayReport report = engine::make_report(job, engine::recorded(job, service), true);
+  add_notes(job, report);
   return report;
 }
 

@@ -7,19 +7,11 @@
 #include <vector>
 
 #include "graph/graph.hpp"
+#include "replay/analysis.hpp"
 #include "replay/network_options.hpp"
+#include "replay/what_if.hpp"
 
 namespace prism {
-
-// A what-if: the duration d of every compute span that matches becomes scale * d + add_ns. What is not given matches
-// all. `node` names one node of one rank by its index and may also be an issue.
-struct SpanEdit {
-  std::optional<int> rank = {}, iteration = {};
-  std::optional<std::string> name = {};
-  std::optional<std::uint32_t> node = {};  // needs `rank`
-  double scale = 1.0;
-  std::int64_t add_ns = 0;
-};
 
 // For graphs without times of communication: a message of c bytes takes latency + c / rate; see service_times.cpp for
 // the collectives. The defaults are a 10 Gbit/s network with a TCP stack.
@@ -30,21 +22,26 @@ struct ClosedFormLinks {
 
 struct ReplayOptions {
   std::vector<SpanEdit> edits = {};
+  std::vector<CommunicationEdit> communications = {};  // not on a network
   ClosedFormLinks links = {};
   // Communication takes what it takes on this network, in the place of recorded times and of `links`.
   std::optional<NetworkOptions> network = {};
+  bool analysis = false;  // whether the report has one, and bubbles
 };
 
 struct ReplayReport {
   struct Iteration {
     int index = 0;
     std::int64_t time_ns = 0;  // max over ranks, see report.cpp
+    int rank = 0;              // that took so long; of several the lowest
   };
   // busy: compute and issue, summed over the rank's lanes. A wait is waiting until the transfer that it ends with
   // could start (the last member had come), and exposed communication from then on.
   struct Rank {
     int rank = 0;
     std::int64_t busy_ns = 0, exposed_comm_ns = 0, waiting_ns = 0, peak_memory_bytes = 0;
+    std::int64_t peak_memory_at_ns = 0;  // the end of the first node that saw it
+    std::int64_t bubble_ns = 0;          // with an analysis; the definition stands in analyse.cpp
   };
   // One entry a node of the rank's class; ns since the first rank's first node started.
   struct Timeline {
@@ -56,10 +53,15 @@ struct ReplayReport {
   std::vector<Timeline> timelines;    // [world size]; empty where not recorded
   std::vector<std::string> notes;     // what a reader must know to trust the numbers
   std::optional<NetworkUse> network;  // of a replay on a network
+  std::optional<Analysis> analysis;
 };
 
-// Errors: kInvalidInput (an edit that matches nothing), kMismatch, kDeadlock with who waits for whom.
+// Errors: kInvalidInput (an edit that matches nothing, or is of transfers on a network), kMismatch, kDeadlock with who
+// waits for whom.
 Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& options = {});
+// The same figures, with an analysis, of the times that the graph has; of its replay where it is not timed, or its
+// ranks' clocks cannot be compared.
+Result<ReplayReport> as_recorded(const ExecutionGraph& graph);
 // The graph with the times of a replay, and with other metadata where it is given.
 Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& report,
                                std::optional<std::string> metadata_json = std::nullopt);

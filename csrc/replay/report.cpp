@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "replay/analyse.hpp"
+
 namespace prism::engine {
 namespace {
 
@@ -15,30 +17,24 @@ std::int64_t end_of(const Timeline& timeline, std::uint32_t node) {
 
 ReplayReport::Rank rank_report(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
-  const ClassPlan& plan = job.plan(rank);
   const Timeline& timeline = execution.timelines[rank];
   ReplayReport::Rank report{.rank = rank};
   for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
     auto kind = static_cast<NodeKind>(view.node_kind[node]);
     if (kind == NodeKind::kCompute || kind == NodeKind::kIssue) report.busy_ns += timeline.duration_ns[node];
     if (kind != NodeKind::kWait) continue;
-    // The transfer that ended last is the one that was waited for.
-    std::uint32_t last = kNone;
-    for (std::uint32_t source : plan.in[node])
-      if (static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer &&
-          (last == kNone || end_of(timeline, source) > end_of(timeline, last)))
-        last = source;
-    std::int64_t waiting = 0;
-    if (last != kNone) {
-      std::uint32_t entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
-      waiting = std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - timeline.start_ns[node], 0,
-                                         timeline.duration_ns[node]);
-    }
+    const auto waiting = split_wait(job, execution, rank, node).waiting_ns;
     report.waiting_ns += waiting;
     report.exposed_comm_ns += timeline.duration_ns[node] - waiting;
   }
-  for (std::int64_t peak : job.graph->memory(rank).peak)
-    report.peak_memory_bytes = std::max(report.peak_memory_bytes, peak);
+  const auto memory = job.graph->memory(rank);
+  for (std::size_t step = 0; step < memory.peak.size(); ++step) {
+    if (memory.peak[step] < report.peak_memory_bytes) continue;
+    const auto at = end_of(timeline, memory.node[step]);
+    if (memory.peak[step] == report.peak_memory_bytes && at >= report.peak_memory_at_ns && step > 0) continue;
+    report.peak_memory_bytes = memory.peak[step];
+    report.peak_memory_at_ns = at;
+  }
   return report;
 }
 
@@ -49,15 +45,21 @@ std::vector<std::uint32_t> lane_nodes(const ClassPlan& plan, std::uint32_t from,
   return nodes;
 }
 
-std::vector<std::int64_t> iteration_times(const Job& job, const Execution& execution, int rank) {
+std::vector<IterationSpan> iteration_spans(const Job& job, const Execution& execution, int rank) {
   const Timeline& timeline = execution.timelines[rank];
   const auto plan = iteration_plan(job.view(rank), job.plan(rank));
-  std::vector<std::int64_t> times;
-  for (std::size_t i = 0; i < plan.count(); ++i)
-    times.push_back(iteration_time(
+  std::vector<IterationSpan> spans;
+  for (std::size_t i = 0; i < plan.count(); ++i) {
+    const auto begin = timeline.start_ns[plan.marks[i]];
+    const auto took = iteration_time(
         plan, i, [&](std::uint32_t node) { return timeline.start_ns[node]; },
-        [&](std::uint32_t node) { return timeline.duration_ns[node]; }));
-  return times;
+        [&](std::uint32_t node) { return timeline.duration_ns[node]; });
+    spans.push_back({.rank = rank,
+                     .node = i + 1 < plan.marks.size() ? plan.marks[i + 1] : plan.last,
+                     .begin_ns = begin,
+                     .end_ns = begin + took});
+  }
+  return spans;
 }
 
 }  // namespace
@@ -88,40 +90,46 @@ IterationPlan iteration_plan(const ClassView& view, const ClassPlan& plan) {
   return result;
 }
 
-ReplayReport make_report(const Job& job, Execution execution) {
+ReplayReport make_report(const Job& job, Execution execution, bool with_analysis) {
   ReplayReport report;
-  std::vector<std::vector<std::int64_t>> times;  // of ranks with marks
-  std::int64_t job_end = 0;
+  std::vector<std::vector<IterationSpan>> spans;  // of ranks with marks
+  IterationSpan whole;                            // of the job
   std::size_t unmarked = 0, common = SIZE_MAX;
   for (int rank = 0; rank < job.graph->world_size(); ++rank) {
     if (job.ranks[rank].cls < 0) continue;
     report.ranks.push_back(rank_report(job, execution, rank));
     const Timeline& timeline = execution.timelines[rank];
     for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
-      job_end = std::max(job_end, end_of(timeline, node));
-    auto own = iteration_times(job, execution, rank);
+      if (end_of(timeline, node) > whole.end_ns)
+        whole = {.rank = rank, .node = node, .begin_ns = 0, .end_ns = end_of(timeline, node)};
+    auto own = iteration_spans(job, execution, rank);
     unmarked += own.empty();
     if (own.empty()) continue;
     common = std::min(common, own.size());
-    times.push_back(std::move(own));
+    spans.push_back(std::move(own));
   }
-  report.critical_path_ns = job_end;
-  if (times.empty()) {
-    report.iterations.push_back({0, job_end});
+  report.critical_path_ns = whole.end_ns;
+  std::vector<IterationSpan> slowest;  // [iterations]
+  if (spans.empty()) {
+    slowest.push_back(whole);
     report.notes.push_back(
         "no iteration marks: the whole trace counts as one iteration (prismllm.iteration() marks one)");
   }
-  for (std::size_t i = 0; !times.empty() && i < common; ++i) {
-    std::int64_t slowest = 0;
-    for (const auto& own : times) slowest = std::max(slowest, own[i]);
-    report.iterations.push_back({static_cast<int>(i), slowest});
+  const auto time = [](const IterationSpan& span) { return span.end_ns - span.begin_ns; };
+  for (std::size_t i = 0; !spans.empty() && i < common; ++i) {
+    slowest.push_back(spans[0][i]);
+    for (const auto& own : spans)
+      if (time(own[i]) > time(slowest[i])) slowest[i] = own[i];
   }
-  if (!times.empty() && unmarked > 0)
+  for (std::size_t i = 0; i < slowest.size(); ++i)
+    report.iterations.push_back({static_cast<int>(i), time(slowest[i]), slowest[i].rank});
+  if (!spans.empty() && unmarked > 0)
     report.notes.push_back(
         fmt::format("{} ranks have no iteration marks and do not count in the iteration times", unmarked));
   if (job.unmet > 0)
     report.notes.push_back(
         fmt::format("{} collectives have members that were not recorded; they are taken to come in time", job.unmet));
+  if (with_analysis) analyse(job, execution, slowest, report);
   report.timelines = std::move(execution.timelines);
   return report;
 }

@@ -26,6 +26,6 @@ std::int64_t iteration_time(const IterationPlan& plan, std::size_t i, Start&& st
   return start(plan.last) + (plan.model == kNone ? own : std::min(own, duration(plan.model))) - begin;
 }
 
-ReplayReport make_report(const Job& job, Execution execution);
+ReplayReport make_report(const Job& job, Execution execution, bool with_analysis = false);
 
 }  // namespace prism::engine

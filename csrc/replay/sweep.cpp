@@ -218,6 +218,12 @@ Execution Sweep::take_execution(const Durations& durations) && {
     for (std::uint32_t comm = 0; comm < program.issue_of.size(); ++comm)
       if (program.issue_of[comm] != kNone) start_ns[plan.transfer_of_comm[comm]] = end_ns[program.issue_of[comm]];
     for (std::size_t node = 0; node < nodes; ++node) duration_ns[node] = end_ns[node] - start_ns[node];
+    for (std::uint32_t comm = 0; comm < program.issue_of.size(); ++comm) {
+      const auto transfer = plan.transfer_of_comm[comm];
+      if (end_ns[transfer] >= 0) continue;
+      duration_ns[transfer] = -1;  // nobody waits for what somebody does not join
+      execution.transfer_start_ns[job_.ranks[rank].entry_base + comm] = kUnset;
+    }
   }
   return execution;
 }

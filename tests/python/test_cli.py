@@ -313,7 +313,8 @@ def test_fragments_recorded_under_torchrun_are_read_as_a_trace(repository_progra
 def test_replay_prints_what_the_library_computes(traces, run_prism):
     done = run_prism("replay", "--json", "-", traces[0] / "recorded.prism")
     summary = json.loads(done.stdout)
-    assert summary.keys() == {"iterations", "ranks", "critical_path_s"}
+    assert summary.keys() == {"iterations", "ranks", "critical_path_s", "critical_path", "critical_path_iteration",
+                              "critical_path_rest", "late", "late_rest"}  # fmt: skip
     assert summary == replay(traces[0] / "recorded.prism").to_json()
     assert len(summary["iterations"]) == len(traces[1]["recorded"]["iterations"])
 
@@ -337,7 +338,7 @@ def test_a_scenario_slows_a_rank_down_by_what_it_says(traces, run_prism, tmp_pat
         ("[[edit]]\nrank = -1", "edit 0: rank = -1; accepted: 0 to"),
         ("[[edit]]\nnode = 99999999999999999999\nrank = 0", "edit 0: node = 99999999999999999999; accepted: 0 to"),
         ("[[edit]]\nrank = 1.0", "edit 0: rank = 1.0; accepted: 0 to"),
-        ("[[edit]]\nrank = 1", "edit 0 changes nothing: give it scale or add_s"),
+        ("[[edit]]\nrank = 1", "edit 0 changes nothing: give it scale, add_s or set_s"),
         ("[[edit]]\nrank = 77\nscale = 2", "edit 0 (rank 77): matches no compute span"),
         ("[[edit]]\nname = 3", "edit 0: name = 3; accepted: text"),
         ("[[edit]]\nscale = nan", "edit 0: scale = nan; accepted: 0 to"),

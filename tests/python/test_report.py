@@ -1,5 +1,6 @@
 """The HTML report: opened in Chromium where there is one, and its figures against arithmetic."""
 
+import base64
 import html.parser
 import json
 import re
@@ -105,6 +106,18 @@ def test_figures_follow_from_the_trace(report):
     assert data["usage"]["busy"][0] == [11, 15] and data["usage"]["waiting"][0] == [4, 0]
     assert data["iterations"]["slowest"] == [17, 17, 17]
     assert data["memory"]["peaks"] == [2002, 4002]
+
+
+def test_the_critical_path_and_late_comers_are_marked(report):
+    """Rank 1 computes 14 ms and issues for 1, the transfer of rank 0 takes 2; rank 0 waited 4 ms for it."""
+    path = report(data_parallel([10, 14], iterations=3, nbytes=4096, metadata={"clock_domain": "one"}))
+    drawn = data_of(path)["timeline"]["iterations"][1]["path"]
+    columns = {name: np.frombuffer(base64.b64decode(drawn[name]), kind)
+               for name, kind in (("rank", "<u2"), ("row", "u1"), ("start", "<f4"), ("end", "<f4"))}  # fmt: skip
+    assert columns["rank"].tolist() == [1, 1, 0] and columns["row"].tolist() == [0, 0, 1]
+    assert columns["start"].tolist() == [0, 14, 15] and columns["end"].tolist() == [14, 15, 17]
+    text = " ".join(" ".join(Page(path.read_text()).text).split())
+    assert "all_reduce 1 of group 'default_pg' 2 4.0 KiB rank 1 4 ms 4 ms" in text
 
 
 def test_a_trace_without_times_says_that_it_was_replayed(report):

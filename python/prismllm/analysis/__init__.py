@@ -3,7 +3,7 @@
 The definitions are those of replay (csrc/replay/report.cpp); on a replayed trace both give the same numbers.
 """
 
-from prismllm.analysis.iterations import iteration_bounds, iteration_times
+from prismllm.analysis.iterations import iteration_bounds, iteration_times, iterations_of_nodes
 from prismllm.analysis.meetings import Meetings
 from prismllm.analysis.operations import Operation, operations
 from prismllm.analysis.usage import Usage, split_waits, usage
@@ -15,6 +15,7 @@ __all__ = [
     "Usage",
     "iteration_bounds",
     "iteration_times",
+    "iterations_of_nodes",
     "operations",
     "split_waits",
     "usage",

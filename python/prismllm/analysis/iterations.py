@@ -48,6 +48,18 @@ def iteration_times(trace: Trace) -> np.ndarray:
     return times
 
 
+def iterations_of_nodes(rank: Rank, start_ns: np.ndarray) -> np.ndarray:
+    """[nodes] The iteration that each node belongs to, -1 before the first mark: by program order on the lane of the
+    marks, elsewhere by these starts."""
+    marks = rank.mark_node
+    if not len(marks):
+        return np.full(len(rank.node_kind), -1, np.int32)
+    by_time = np.searchsorted(start_ns[marks], start_ns, side="right") - 1
+    by_order = np.searchsorted(marks, np.arange(len(start_ns)), side="right") - 1
+    own = rank.node_lane == rank.node_lane[marks[0]]
+    return np.where(own, by_order, by_time).astype(np.int32)
+
+
 def _lane_nodes(rank: Rank, first: int, end: int | None) -> np.ndarray:
     """Nodes of the first one's lane, transfers apart, up to the node `end` (None: to the lane's end)."""
     nodes = np.arange(first, len(rank.node_kind) if end is None else end)

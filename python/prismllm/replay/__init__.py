@@ -11,8 +11,12 @@ On a network, its communication takes what the links allow that it shares:
 Waits are recomputed from what they wait for; definitions stand in csrc/replay/replay.hpp and report.cpp.
 """
 
+from prismllm.replay.critical_path import CriticalPath, Hop, Late
 from prismllm.replay.network import LinkUse, NetworkOptions, NetworkUse
-from prismllm.replay.offline import Edit, Iteration, Links, Rank, Replay, replay, retimed, shown
+from prismllm.replay.offline import Iteration, Rank, Replay, as_recorded, replay, retimed
+from prismllm.replay.scenario import Links, Scenario, load_scenario
+from prismllm.replay.what_if import Communication, Edit, LinkEdit, Overlap
 
-__all__ = ["Edit", "Iteration", "LinkUse", "Links", "NetworkOptions", "NetworkUse", "Rank", "Replay", "replay",
-           "retimed", "shown"]  # fmt: skip
+__all__ = ["Communication", "CriticalPath", "Edit", "Hop", "Iteration", "Late", "LinkEdit", "LinkUse", "Links",
+           "NetworkOptions", "NetworkUse", "Overlap", "Rank", "Replay", "Scenario", "as_recorded", "load_scenario",
+           "replay", "retimed"]  # fmt: skip

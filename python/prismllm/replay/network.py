@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prismllm import _replay
+from prismllm.replay.what_if import LinkEdit, shown
 from prismllm.simulate import NETWORKS, ranks_per_node, topology_of
 from prismllm.simulate.packets import program_of
 
@@ -37,6 +39,7 @@ class NetworkOptions:
     placement: Sequence[int] | None = None
     bins: int = 0
     flows: bool = False
+    link_edits: Sequence[LinkEdit] = ()  # of a cluster
 
     def __post_init__(self):
         if self.network not in NETWORKS:
@@ -48,7 +51,28 @@ class NetworkOptions:
 
     @cached_property
     def links(self) -> Topology:
-        return topology_of(self.topology) if self._graph is not None else self.topology
+        if self._graph is None:
+            return self.topology
+        return topology_of(self.topology, **(self._edited_links() if self.link_edits else {}))
+
+    def _edited_links(self) -> dict[str, np.ndarray]:
+        graph, names = self._graph, np.asarray(self.link_names)
+        rate, line = graph.bytes_per_second.astype(float), graph.line_bytes_per_second.astype(float)
+        latency_ps = np.array(graph.latency_ps)
+        for number, edit in enumerate(self.link_edits):
+            chosen = np.fromiter(
+                (name == edit.name or fnmatchcase(name, edit.name) for name in names), bool, len(names)
+            )
+            if not chosen.any():
+                known = ", ".join(f"'{name}'" for name in names[:3])
+                raise ValueError(f"link {number}: name = {shown(edit.name)}; accepted: patterns of the cluster's "
+                                 f"{len(names)} links, as {known}")  # fmt: skip
+            before = rate[chosen]
+            rate[chosen] = edit.scale * (before if edit.bytes_per_second is None else edit.bytes_per_second)
+            line[chosen] *= rate[chosen] / before
+            if edit.latency_s is not None:
+                latency_ps[chosen] = round(edit.latency_s * 1e12)
+        return {"bytes_per_second": rate, "line_bytes_per_second": line, "latency_ps": latency_ps}
 
     @cached_property
     def link_names(self) -> list[str]:

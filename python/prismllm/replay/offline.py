@@ -3,52 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, field
-from numbers import Integral, Real
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prismllm import _replay
+from prismllm.replay.critical_path import CriticalPath, Late, late_comers
 from prismllm.replay.network import NetworkOptions, NetworkUse
+from prismllm.replay.scenario import Links, Scenario
+from prismllm.replay.what_if import Communication, Edit, Overlap
 from prismllm.trace import Trace, load
 
-_RANGES = {"scale": (Real, 0, 10**9), "add_s": (Real, -9 * 10**9, 9 * 10**9)}  # of an edit; NaN is in no range
+if TYPE_CHECKING:
+    from prismllm.analysis.tables import Frames, Tables
 
-
-def shown(value) -> str:
-    """A value for an error's one line."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."
-
-
-@dataclass(frozen=True)
-class Edit:
-    """A what-if: the duration d of every compute span that matches becomes scale * d + add_s. What is None matches all.
-
-    `node` names one node of `rank` by its index."""
-
-    rank: int | None = None
-    iteration: int | None = None
-    name: str | None = None
-    node: int | None = None
-    scale: float = 1.0
-    add_s: float = 0.0
-
-    def __post_init__(self):
-        for key, value in vars(self).items():
-            kind, low, high = (str, "", "") if key == "name" else _RANGES.get(key, (Integral, 0, 2**31 - 1))
-            right = isinstance(value, kind) and not isinstance(value, bool)
-            if (right and (kind is str or low <= value <= high)) or (value is None and key not in _RANGES):
-                continue
-            raise ValueError(f"{key} = {shown(value)}; accepted: " + ("text" if kind is str else f"{low} to {high}"))
-
-
-@dataclass(frozen=True)
-class Links:
-    """For traces without measured communication: a message of c bytes takes latency_s + c / bytes_per_second."""
-
-    latency_s: float = 20e-6
-    bytes_per_second: float = 1.25e9
+_LATE_IN_JSON, _PATH_IN_JSON = 100, 1000
+_NOTHING = Scenario()
 
 
 @dataclass(frozen=True)
@@ -57,18 +30,24 @@ class Iteration:
 
     index: int
     time_s: float
+    rank: int  # that took so long
 
 
 @dataclass(frozen=True)
 class Rank:
     """busy: compute and issue, summed over lanes. A wait is waiting until its transfer could start because the last
-    member had come, and exposed communication from then on."""
+    member had come, and exposed communication from then on.
+
+    bubble: what a pipeline stage idles because of other stages, ranks with which messages join it: it waits for their
+    messages, or until one of them comes last to a collective (both are waiting, too), or is done when they are not."""
 
     rank: int
     busy_s: float
     exposed_comm_s: float
     waiting_s: float
+    bubble_s: float
     peak_memory_bytes: int
+    peak_memory_at_s: float  # the end of the first node that saw it
 
 
 @dataclass(frozen=True)
@@ -89,45 +68,109 @@ class Replay:
         """The trace with the times of this replay."""
         return Trace(_replay.retimed(self.trace.graph, self._report))
 
+    @cached_property
+    def path(self) -> CriticalPath:
+        """What the time of each iteration is made of, across ranks."""
+        return CriticalPath(self.trace, self._report.path())
+
+    def late(self, most: int = _LATE_IN_JSON) -> tuple[list[Late], dict]:
+        """Collectives for whose last member others waited, the longest waiting (summed over members) first, at most so
+        many; how many others there are, and what was waited for them."""
+        return late_comers(self.trace, self._report.collectives(), most)
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Spans, communications, ranks, ... as pyarrow tables; `frames` has them as pandas frames."""
+        from prismllm.analysis.tables import Tables
+
+        return Tables(self)
+
+    @property
+    def frames(self) -> Frames:
+        return self.tables.frames
+
     def to_json(self) -> dict:
-        """The keys of `prism replay --json`."""
+        """The keys of `prism replay --json`. The critical path is that of the iteration with the median time."""
+        times = [iteration.time_s for iteration in self.iterations]
+        median = int(np.argsort(times, kind="stable")[(len(times) - 1) // 2]) if times else 0
+        hops, rest = self.path.longest(median, _PATH_IN_JSON)
+        late, other_late = self.late(_LATE_IN_JSON)
         return {
             "iterations": [asdict(iteration) for iteration in self.iterations],
             "ranks": [asdict(rank) for rank in self.ranks],
             "critical_path_s": self.critical_path_s,
+            "critical_path": [asdict(hop) for hop in hops],
+            "critical_path_iteration": median,
+            "critical_path_rest": rest,
+            "late": [asdict(one) for one in late],
+            "late_rest": other_late,
         } | ({"network": self.network.to_json()} if self.network else {})
 
 
 def replay(
     trace: Trace | str | os.PathLike,
-    edits: list[Edit] = (),
-    links: Links = Links(),
+    edits: Sequence[Edit] = (),
+    links: Links | None = None,
     network: NetworkOptions | None = None,
+    communications: Sequence[Communication] = (),
+    overlaps: Sequence[Overlap] = (),
+    scenario: Scenario = _NOTHING,
 ) -> Replay:
-    """Replays a trace or a `.prism` file; with a network its communication takes what it takes there. ValueError for an
-    edit that matches nothing, a broken file or a network that cannot carry the job, RuntimeError where the trace cannot
-    be executed to its end, with who waits for whom."""
-    if not isinstance(trace, Trace):
-        trace = load(trace)
+    """Replays a trace or a `.prism` file; with a network its communication takes what it takes there. The edits of a
+    scenario (load_scenario) come after the others. ValueError for an edit that matches nothing, a broken file or a
+    network that cannot carry the job, RuntimeError where the trace cannot be executed to its end, with who waits for
+    whom."""
+    trace = trace if isinstance(trace, Trace) else load(trace)
+    edits, overlaps = [*edits, *scenario.edits], [*overlaps, *scenario.overlaps]
+    _check_scenario(trace, network, scenario)
+    if scenario.link_edits:
+        network = replace(network, link_edits=(*network.link_edits, *scenario.link_edits))
+    if overlaps:
+        if numbered := [i for i, edit in enumerate(edits) if edit.node is not None]:
+            raise ValueError(f"edit {numbered[0]}: node = {edits[numbered[0]].node}; overlaps number nodes anew, "
+                             "accepted: other keys")  # fmt: skip
+        trace = Trace(_replay.overlapped(trace.graph, [one.native() for one in overlaps]))
+    chosen = links or scenario.links or Links()
     report = _replay.replay(
         trace.graph,
-        [_replay.SpanEdit(rank=e.rank, iteration=e.iteration, name=e.name, node=e.node, scale=e.scale,
-                          add_ns=round(e.add_s * 1e9)) for e in edits],
-        round(links.latency_s * 1e9),
-        links.bytes_per_second,
+        [edit.native() for edit in edits],
+        round(chosen.latency_s * 1e9),
+        chosen.bytes_per_second,
         network.native() if network else None,
-    )  # fmt: skip
-    ranks = [Rank(r.rank, r.busy_ns / 1e9, r.exposed_comm_ns / 1e9, r.waiting_ns / 1e9, r.peak_memory_bytes)
-             for r in report.ranks]  # fmt: skip
-    iterations = [Iteration(i.index, i.time_ns / 1e9) for i in report.iterations]
+        [one.native() for one in (*communications, *scenario.communications)],
+    )
+    return _replay_of(trace, report, network)
+
+
+def as_recorded(trace: Trace | str | os.PathLike) -> Replay:
+    """The same figures of the times that the trace has; of its replay where it has none, or none that can be compared
+    between ranks (`notes` say so)."""
+    trace = trace if isinstance(trace, Trace) else load(trace)
+    return _replay_of(trace, _replay.as_recorded(trace.graph), None)
+
+
+def _check_scenario(trace: Trace, network: NetworkOptions | None, scenario: Scenario) -> None:
+    if scenario.link_edits and not (network and hasattr(network.topology, "graph")):
+        raise ValueError("[[link]] changes the links of a cluster: give one (--comm)")
+    if scenario.links and network:
+        raise ValueError("[links] is of the closed form, which a network replaces; accepted: [[link]]")
+    if scenario.links and trace.timed:
+        raise ValueError("[links] is of the closed form: the transfers of this trace have times of their own; "
+                         "accepted: [[communication]]")  # fmt: skip
+
+
+def _replay_of(trace: Trace, report: _replay.Report, network: NetworkOptions | None) -> Replay:
+    ranks = [Rank(r.rank, r.busy_ns / 1e9, r.exposed_comm_ns / 1e9, r.waiting_ns / 1e9, r.bubble_ns / 1e9,
+                  r.peak_memory_bytes, r.peak_memory_at_ns / 1e9) for r in report.ranks]  # fmt: skip
+    iterations = [Iteration(i.index, i.time_ns / 1e9, i.rank) for i in report.iterations]
     use = NetworkUse.of(network, report) if network else None
     return Replay(iterations, ranks, report.critical_path_ns / 1e9, report.notes, use, trace, report)
 
 
 def retimed(
     trace: Trace | str | os.PathLike,
-    edits: list[Edit] = (),
-    links: Links = Links(),
+    edits: Sequence[Edit] = (),
+    links: Links | None = None,
     network: NetworkOptions | None = None,
 ) -> Trace:
     """The trace with the times of its replay."""

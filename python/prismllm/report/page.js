@@ -54,6 +54,22 @@ function place(rank, row) {
 }
 let spans; // of the iteration that is shown
 
+// What held the iteration up, from its end back to its beginning: through the middle of each span, and from rank to rank.
+function pathLine(it, scale) {
+  const rank = unpack(it.path.rank, Uint16Array), row = unpack(it.path.row, Uint8Array);
+  const start = unpack(it.path.start, Float32Array), end = unpack(it.path.end, Float32Array);
+  const line = { x: [], y: [], name: "critical path", type: "scatter", mode: "lines", line: { color: "#1b2733", width: 2 },
+    hoverinfo: "skip", showlegend: true };
+  for (let i = 0; i < rank.length; i++) {
+    const [low, high] = place(rank[i], row[i]), y = (low + high) / 2;
+    // Where a hop is not drawn the line has a gap.
+    if (i > 0 && start[i] - end[i - 1] > 1e-3 * it.length_ms) { line.x.push(null); line.y.push(null); }
+    line.x.push(start[i] * scale, end[i] * scale);
+    line.y.push(y, y);
+  }
+  return line;
+}
+
 function drawTimeline(number) {
   const it = timeline.iterations[number];
   spans = {
@@ -73,6 +89,7 @@ function drawTimeline(number) {
     t.x.push(a, b, b, a, a, null);
     t.y.push(low, low, high, high, low, null);
   }
+  traces.push(pathLine(it, scale));
   for (const t of traces) if (!t.x.length) { t.x.push(null); t.y.push(null); }
   const count = timeline.ranks.length, step = Math.ceil(count / MANY);
   const shown = timeline.ranks.map((_, i) => i).filter((i) => i % step === 0);
@@ -124,7 +141,7 @@ function timelineNote() {
     ? `${timeline.merged.toLocaleString("en")} spans shorter than ${timeline.pixel} are merged with their neighbours and drawn ` +
       "as the kind that takes most of their time"
     : "no spans are merged");
-  return "Upper part of each rank: its threads; lower: its transfers. Drag to zoom, double-click for all. " +
+  return "Upper part of each rank: its threads; lower: its transfers. The line is the critical path. Drag to zoom, double-click for all. " +
     parts.map((p) => p[0].toUpperCase() + p.slice(1)).join(". ") + ".";
 }
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from prismllm.analysis import Meetings, Operation, iteration_times, operations, usage, with_times
+from prismllm.replay import Replay, as_recorded
 from prismllm.trace import Trace
 from prismllm.units import duration, share, size
 
@@ -32,6 +33,14 @@ class Summary:
         self.times_ns = (
             self.rank_times_ns.max(1) if self.rank_times_ns.size else np.zeros(0, np.int64)
         )  # the slowest rank
+
+    @cached_property
+    def causes(self) -> Replay | None:
+        """What held the job up; None where a record contradicts itself."""
+        try:
+            return as_recorded(self.trace)
+        except (ValueError, RuntimeError):
+            return None
 
     @cached_property
     def peaks(self) -> list[int]:

@@ -9,6 +9,8 @@ import numpy as np
 from prismllm import _graph
 from prismllm.analysis import Meetings, iteration_bounds, split_waits
 from prismllm.analysis.operations import group_shape
+from prismllm.replay import Replay
+from prismllm.report.causes import path_line
 from prismllm.trace import Rank, Trace
 from prismllm.units import duration, size
 
@@ -76,6 +78,7 @@ class _Rows:
         lanes = np.unique(rank.node_lane[rank.node_kind != _TRANSFER])
         row_of_lane = np.searchsorted(lanes, rank.node_lane)
         row_of_lane[rank.node_kind == _TRANSFER] = len(lanes)
+        self.of_node = row_of_lane
         self.names = [rank.lanes[lane] for lane in lanes.tolist()] + ["transfers"]
         row = np.concatenate([row_of_lane[nodes], row_of_lane[waits], row_of_lane[waits]])
         kind = np.concatenate([rank.node_kind[nodes], np.full(len(waits), _WAITING), np.full(len(waits), _EXPOSED)])
@@ -132,8 +135,11 @@ def merge(spans: tuple[np.ndarray, ...], pixel: float) -> tuple[np.ndarray, ...]
     return row[first], share.argmax(1), np.where(merged == 1, label[first], 0), start[first], last_end, merged
 
 
-def timeline(trace: Trace, meetings: Meetings, ranks: list[int], iterations: list[int]) -> dict:
-    """What the page draws: {"ranks", "rows", "kinds", "labels", "merged", "pixel", "iterations"}."""
+def timeline(
+    trace: Trace, meetings: Meetings, ranks: list[int], iterations: list[int], causes: Replay | None = None
+) -> dict:
+    """What the page draws, with the critical paths of `causes`: {"ranks", "rows", "kinds", "labels", "merged", "pixel",
+    "iterations"}."""
     labels = Labels()
     rows = [_Rows(trace.rank(r), meetings, trace.world_size, labels) for r in ranks]
     bounds = [iteration_bounds(trace.rank(r)) for r in ranks]
@@ -149,6 +155,7 @@ def timeline(trace: Trace, meetings: Meetings, ranks: list[int], iterations: lis
         if sum(len(spans[0]) for parts in drawn for spans in parts) <= _MOST_SPANS:
             break
     merged = sum(int(spans[5][spans[5] > 1].sum()) for parts in drawn for spans in parts)
+    row_of_node = dict(zip(ranks, (r.of_node for r in rows), strict=True))
     return {
         "ranks": ranks,
         "rows": [r.names for r in rows],
@@ -157,7 +164,12 @@ def timeline(trace: Trace, meetings: Meetings, ranks: list[int], iterations: lis
         "merged": merged,
         "pixel": duration(max((end - begin) / columns for _, begin, end in windows) / 1e9),
         "iterations": [
-            {"index": i, "length_ms": (end - begin) / 1e6, **_packed(parts)}
+            {
+                "index": i,
+                "length_ms": (end - begin) / 1e6,
+                **_packed(parts),
+                "path": path_line(causes, trace, i or 0, begin, row_of_node),
+            }
             for (i, begin, end), parts in zip(windows, drawn, strict=True)
         ],
     }

@@ -11,6 +11,7 @@ from string import Template
 import numpy as np
 
 from prismllm.export.atomic import replacing
+from prismllm.report.causes import late_rows
 from prismllm.report.memory import memory
 from prismllm.report.summary import Summary
 from prismllm.report.timeline import choose_iterations, choose_ranks, timeline
@@ -41,6 +42,7 @@ def write_report(
             for t in own.tiles()
         ),
         operations=_operation_rows(own),
+        late=late_rows(own.causes),
         comparison=_comparison(own, other) if other else "",
         # "<" never opens a tag inside the script.
         data=json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -62,7 +64,7 @@ def page_data(own: Summary, other: Summary | None = None) -> dict:
         "ranks": trace.ranks,
         "iterations": _iteration_curve(own),
         "usage": {name: _ms(getattr(own.usage, name)[shown]) for name in ("busy", "exposed", "waiting")},
-        "timeline": timeline(trace, own.meetings, ranks, iterations),
+        "timeline": timeline(trace, own.meetings, ranks, iterations, own.causes),
         "memory": memory(trace, own.peaks, ranks, origin),
     }
     if other:

@@ -28,10 +28,10 @@ def one_switch(endpoints: int, bandwidth: float, latency_s: float) -> _simulate.
     return _simulate.Topology.one_switch(endpoints, float(bandwidth), round(latency_s * _PICOSECONDS))
 
 
-def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topology:
+def topology_of(cluster: Cluster, spread: str = "balanced", **others: np.ndarray) -> _simulate.Topology:
     """The network of a cluster. `spread`: which of several shortest ways a message takes: "balanced", the one that
     fewest use so far, as an adaptive network would; "destination", by its number (D-mod-k); "hash" of both ends (ECMP),
-    with its collisions."""
+    with its collisions. `others`: columns of its graph in place of its own."""
     graph = cluster.graph()
     hosts = {"host": graph.host, "host_message_ps": graph.host_message_ps, "host_operation_ps": [],
              "host_bytes_per_second": [], "host_processors": []}  # fmt: skip
@@ -42,7 +42,8 @@ def topology_of(cluster: Cluster, spread: str = "balanced") -> _simulate.Topolog
                  "host_processors": [shared.count]}  # fmt: skip
     columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
                "burst_bytes", "endpoint", "nic", "vertex_host")  # fmt: skip
-    return _simulate.Topology(**{name: getattr(graph, name) for name in columns}, **hosts, spread=spread)
+    given = {name: getattr(graph, name) for name in columns} | hosts | others
+    return _simulate.Topology(**given, spread=spread)
 
 
 def ranks_per_node(graph: ClusterGraph) -> int:

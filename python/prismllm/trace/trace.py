@@ -6,10 +6,14 @@ import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prismllm import _graph
+
+if TYPE_CHECKING:
+    from prismllm.analysis.tables import Frames, Tables
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,20 @@ class Trace:
         if class_id not in self._structures:
             self._structures[class_id] = self.graph.structure(class_id)
         return self._structures[class_id]
+
+    @cached_property
+    def tables(self) -> Tables:
+        """Spans, communications, collectives, ranks, iterations, the critical path and memory as pyarrow tables: of the
+        times that the trace has, or of its replay (prismllm.replay.as_recorded)."""
+        from prismllm.analysis.tables import Tables
+        from prismllm.replay import as_recorded
+
+        return Tables(as_recorded(self))
+
+    @property
+    def frames(self) -> Frames:
+        """The same as pandas frames."""
+        return self.tables.frames
 
     def validate(self) -> None:
         """Checks every value, and that collectives and messages agree between ranks. ValueError names what does not."""
