@@ -3,86 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <mutex>
-#include <system_error>
-#include <thread>
 
 #include "calibrate/executor.hpp"
 #include "calibrate/measured.hpp"
 #include "calibrate/overlay.hpp"
-#include "calibrate/sampling.hpp"
+#include "calibrate/samples.hpp"
 
 namespace prism {
 namespace {
 
 using calibration::Executor;
 using calibration::Measured;
-using calibration::Plan;
 using calibration::Sampling;
 
 constexpr int kIterations = 400, kFewestSamples = 32, kMostSamples = 1'000'000;
 constexpr int kMostThreads = 1024;
 
 Error wrong(std::string text) { return {ErrorCode::kInvalidInput, std::move(text)}; }
-
-class Samples {
- public:
-  Samples(const Plan& plan, const Sampling& sampling, const engine::Durations& medians, std::uint64_t seed, int count)
-      : times(static_cast<std::size_t>(count)), plan_(plan), sampling_(sampling), medians_(medians), seed_(seed) {}
-
-  Result<void> run(int threads) {
-    std::vector<std::thread> others;
-    try {
-      for (int i = 1; i < threads; ++i) others.emplace_back([this] { work(); });
-    } catch (const std::system_error&) {
-      // No more threads to be had: those that there are do the work.
-    }
-    work();
-    for (auto& other : others) other.join();
-    if (error_) return *error_;
-    return {};
-  }
-
-  std::vector<std::vector<std::int64_t>> times;  // [samples][counted iterations]
-
- private:
-  // One thread's share. Balanced ways depend on the order in which a topology is asked for them: every thread first
-  // executes the medians, which ask for all.
-  void work() {
-    auto executor = Executor::make(plan_);
-    auto ready = executor ? Result<void>() : Result<void>(executor.error());
-    if (ready && plan_.network) ready = executor->execute(medians_);
-    if (!ready) return fail(-1, ready.error());
-    engine::Durations durations(*plan_.job);
-    for (int sample = next_++; sample < static_cast<int>(times.size()); sample = next_++) {
-      sampling_.draw(seed_, sample, durations);
-      if (auto done = executor->execute(durations); !done) return fail(sample, done.error());
-      times[static_cast<std::size_t>(sample)] = executor->iteration_times(durations);
-    }
-  }
-  void fail(int sample, const Error& what) {
-    const std::lock_guard lock(mutex_);
-    if (!error_ || sample < failed_) failed_ = sample, error_ = what;
-    next_ = static_cast<int>(times.size());
-  }
-
-  const Plan& plan_;
-  const Sampling& sampling_;
-  const engine::Durations& medians_;
-  const std::uint64_t seed_;
-  std::atomic<int> next_ = 0;
-  std::mutex mutex_;
-  int failed_ = 0;  // the lowest sample that did
-  std::optional<Error> error_;
-};
-
-int thread_count(int asked, std::size_t samples) {
-  const auto cores = std::max(1u, std::thread::hardware_concurrency());
-  const auto threads = asked > 0 ? static_cast<std::size_t>(asked) : cores;
-  return static_cast<int>(std::min(threads, samples));
-}
 
 // The sample whose iterations have the median nearest to that of all; of several the first.
 int nearest(const std::vector<std::vector<std::int64_t>>& times, std::int64_t median) {
@@ -187,9 +125,8 @@ Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOption
 
   if (varies) {
     const int enough = std::max(kFewestSamples, (kIterations + result.counted - 1) / std::max(1, result.counted));
-    Samples samples(plan, sampling, medians, options.seed, options.samples.value_or(enough));
-    PRISM_RETURN_IF_ERROR(samples.run(thread_count(options.threads, samples.times.size())));
-    result.iteration_times_ns = std::move(samples.times);
+    PRISM_ASSIGN_OR_RETURN(result.iteration_times_ns, run_samples(plan, sampling, medians, options.seed,
+                                                                  options.samples.value_or(enough), options.threads));
   } else {
     result.iteration_times_ns.push_back(executor.iteration_times(medians));
     if (measured.calibrated)

@@ -175,9 +175,16 @@ def test_a_report_says_what_the_spans_of_a_calibrated_trace_are():
     assert trace.timed and "calibrated" in meaning and "real run" not in meaning
 
 
-@pytest.mark.parametrize("metadata", [{"timing": [1]}, {"timing": {"method": 5, "warmup_iterations": -1}},
-                                      {"calibrated": "yes"}, {"calibrated": {"iteration_time_s": [1], "comm": 3}},
-                                      {"calibrated": {"iteration_time_s": {"median": 1e300, "p05": "x", "p95": -1}}}])  # fmt: skip
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"timing": [1]},
+        {"timing": {"method": 5, "warmup_iterations": -1}},
+        {"calibrated": "yes"},
+        {"calibrated": {"iteration_time_s": [1], "comm": 3}},
+        {"calibrated": {"iteration_time_s": {"median": 1e300, "p05": "x", "p95": -1}}},
+    ],
+)
 def test_metadata_that_nobody_here_wrote_is_no_reason_to_fail(metadata):
     done = calibrate(data_parallel([3, 5], iterations=4, metadata=metadata))
     assert done.iteration_time_s.median == pytest.approx(0.008) and done.comm == "recorded"
