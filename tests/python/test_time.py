@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import prismllm
+from prismllm.replay import replay
 from prismllm.timing import plan, repetitions, warm_up
 from prismllm.trace import diff
 
@@ -136,6 +137,22 @@ def test_some_ranks_are_timed_onto_the_times_of_the_others(run_prism, captured, 
     assert diff(first, second) == (True, None)
 
 
+def test_a_calibrated_trace_is_computed_again_downstream_of_a_rank_timed_again(run_prism, captured, told, tmp_path):
+    trace, *_ = captured(SLEEPS, world=3)
+    time(run_prism, trace.path, "-o", "timed.prism")
+    assert run_prism("calibrate", "timed.prism", "-o", "cal.prism").returncode == 0
+    time(run_prism, trace.path, "-o", "again.prism", "--only", "2", "--onto", "cal.prism")
+    again, before = (prismllm.load(tmp_path / f"{name}.prism") for name in ("again", "cal"))
+    assert diff(before, again) == (True, None)
+    compute = again.rank(0).is_kind("compute")
+    assert (again.rank(0).duration_ns[compute] == before.rank(0).duration_ns[compute]).all()
+    assert (again.rank(2).duration_ns[compute] != before.rank(2).duration_ns[compute]).any()
+    assert 0 < told()["visited"] <= told()["nodes"]
+    # Each iteration ends when the slowest rank has computed, rank 2.
+    assert all(one["time_s"] >= 0.012 for one in told()["iterations"])
+    assert replay(again).iterations[0].time_s == pytest.approx(told()["iterations"][0]["time_s"], abs=1e-6)
+
+
 def test_the_plan_puts_together_who_talks_most(run_prism, captured, told):
     # A message of 10 numbers around the ring, and a megabyte between 0 and 2, 1 and 3.
     talk = (
@@ -168,6 +185,7 @@ def test_repeated_slices_keep_the_run_of_median_computation(run_prism, captured,
         (("--slices", "0-2"), "--slices: rank 2 is not in the job; accepted: 0 to 1"),
         (("--only", "0"), "--only times some ranks and --onto has the times of the others; give both"),
         (("--slices", "0-1", "--by-class", "1"), "--slices names the ranks already"),
+        (("--comm", "program.py"), "--comm is for a trace of --onto that was calibrated on a network"),
         (("--inputs", "absent.py"), "--inputs: there is no file 'absent.py'"),
     ],
 )

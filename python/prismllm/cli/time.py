@@ -9,7 +9,7 @@ import tempfile
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import CommandError, Output, check_writable, common_options, replaying, wrong_use
 from prismllm.cli.fragments import TraceFile, fragments_in
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, run_program
@@ -63,7 +63,10 @@ class _Slices(click.ParamType):
               "of one whose members differ by more than each of them from itself  [default: every rank]")  # fmt: skip
 @click.option("--plan", "only_plan", is_flag=True, help="Print the slices and stop.")
 @click.option("--only", type=RankList(), help="Time these ranks only; the others keep the times of --onto.")
-@click.option("--onto", type=TraceFile(), help="With --only: a timed trace of the same structure.")
+@click.option("--onto", type=TraceFile(), help="With --only: a timed trace of the same structure; in a calibrated one "
+              "only what is downstream of a change is computed again.")  # fmt: skip
+@click.option("--comm", type=click.Path(exists=True, dir_okay=False), metavar="FILE.toml",
+              help="With --onto: the network with which it was calibrated.")  # fmt: skip
 @click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, metavar="R",
               help="Run each slice R times; of each rank the run of median computation is kept.")  # fmt: skip
 @click.option("--warmup", type=click.IntRange(0), metavar="W", help="Iterations that are dropped  [default: 2]")
@@ -76,8 +79,8 @@ class _Slices(click.ParamType):
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE [OPTIONS] [PROGRAM [ARGS]...]")
 @common_options
 def command(output: Output, base: str | None, trace: str | None, slots: int | None, slices: list[list[int]] | None,
-            by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, repeat: int,
-            warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
+            by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
+            repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
             words: tuple[str, ...]) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
@@ -102,6 +105,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         raise click.UsageError("--only times some ranks and --onto has the times of the others; give both")
     if only is not None and by_class:
         raise click.UsageError("--only names the ranks already; give it without --by-class")
+    network = _network_of(onto, comm)
     for option, given in (("--slices", [rank for one in slices or [] for rank in one]), ("--only", only or ())):
         check_ranks(option, tuple(given), graph.world_size)
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
@@ -142,7 +146,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
                                   members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
                                   warm_up=warmup, **launch)  # fmt: skip
                 runs.append((os.path.join(kept, "fragments"), run))
-            return _write(graph, onto, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
+            return _write(graph, onto, network, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
 
         try:
             summary, wall_s = run(rules)
@@ -170,6 +174,8 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
             ("iterations", f"{summary['repetitions']} kept of each rank, {summary['warmup_iterations']} dropped"),
             *spread[:_SHOWN],
             *([("", f"and {len(spread) - _SHOWN} more ranks: --json lists all")] if len(spread) > _SHOWN else []),
+            *([("computed again", f"{summary['visited']} of {summary['nodes']} nodes and transfers")]
+              if summary.get("visited") else []),
             *([("untimed", f"{counted(len(untimed), 'rank')}, with the times of one of their class: {_list(untimed)}")]
               if untimed else []),
             ("trace", trace),
@@ -183,6 +189,25 @@ def _recorded(folder: str, data: str, condition: str) -> str:
     with open(path, "w") as file:
         file.write(_RECORDED.format(folder=os.path.abspath(data), condition=condition))
     return path
+
+
+def _network_of(onto: str | None, comm: str | None):
+    """That of a calibrated trace; None where transfers have times of their own."""
+    from prismllm.cli.replay import network_options
+    from prismllm.trace import load
+
+    calibrated = load(onto).metadata.get("calibrated", {}) if onto else {}
+    name = calibrated.get("comm", "") if isinstance(calibrated, dict) else ""
+    file, comma, kind = str(name).rpartition(", ")
+    if not comma:  # "recorded", "closed form", or not calibrated
+        if comm:
+            raise click.UsageError("--comm is for a trace of --onto that was calibrated on a network")
+        return None
+    if not comm:
+        raise click.UsageError(f"--onto: {onto} was calibrated on {name}; give that file with --comm")
+    if os.path.basename(comm) != file:
+        raise click.UsageError(f"--comm {comm}: {onto} was calibrated on {file}")
+    return network_options(comm, kind, ())
 
 
 def _list(ranks: list[int]) -> str:
@@ -211,7 +236,7 @@ def _rules_of(metadata: dict) -> str:
     return os.path.abspath(rules) if rules and os.path.isfile(rules) else "builtin"
 
 
-def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
+def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
            warmup: int | None) -> dict:  # fmt: skip
     import numpy as np
 
@@ -251,6 +276,15 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
 
         words = _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
         raise _Differs(f"the program does not do what the trace says: {words} now", 3)
+    again = {}
+    if "calibrated" in base.metadata:
+        from prismllm.calibrate import realign
+
+        with replaying(onto):
+            done = realign(base, timed, list(chosen), network)
+        timed = done.trace
+        again = {"iterations": [{"index": one.index, "time_s": one.time_s} for one in done.iterations],
+                 "visited": done.visited, "nodes": done.nodes}  # fmt: skip
     timed.write(path)
     untimed = [rank for rank in graph.ranks if rank not in chosen and not onto]
     quantile = lambda each, q: float(np.quantile(each[dropped:], q)) * 1e-9  # noqa: E731
@@ -265,5 +299,6 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
              "p95_s": quantile(each, 0.95)}
             for rank, (_, _, each) in chosen.items()
         ],
+        **again,
         "trace": path,
     }  # fmt: skip
