@@ -40,17 +40,17 @@ def predicted(program: Path, ranks: int, model: str, folder: Path, slots: int) -
 @click.option("-o", "--output", "path")
 @click.argument("jobs", nargs=-1, required=True, metavar="PROGRAM:RANKS...")
 def main(bits, repeat, slots, model, path, jobs):
-    rows = []
+    rows, models = [], {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for job in jobs:
             text, _, ranks = job.rpartition(":")
             program, ranks = Path(text).resolve(), int(ranks)
-            hosts = min(ranks, 8)
-            if model is None:
-                model = str(folder / "model.toml")
-                prism("bench-comm", "-n", 8, "--hosts", 8, "--rate", bits, "--quiet", "-o", model)
-            told = predicted(program, ranks, model, folder, slots)
+            hosts, measured = min(ranks, 8), max(ranks, 8)  # more ranks than hosts share them
+            if model is None and measured not in models:
+                models[measured] = folder / f"model-{measured}.toml"
+                prism("bench-comm", "-n", measured, "--hosts", 8, "--rate", bits, "--quiet", "-o", models[measured])
+            told = predicted(program, ranks, model or models[measured], folder, slots)
             with Testbed(hosts, rate(bits)) as bed:
                 truth = repeated(bed, Program(str(program), False, []), ranks, repeat)
             ours = told["iteration_time_s"]["median"]
@@ -59,8 +59,8 @@ def main(bits, repeat, slots, model, path, jobs):
                          "calibrated_s": ours, "error": ours / truth.iteration_s - 1, "uncalibrated_s": raw,
                          "uncalibrated_error": raw / truth.iteration_s - 1})  # fmt: skip
             row = rows[-1]
-            print(f"{program.stem:16} {ranks:3} ranks: real {row['real_s'] * 1e3:7.1f} ms (spread {row['spread']:.1%}), "
-                  f"calibrated {ours * 1e3:7.1f} ms ({row['error']:+.1%}), "
+            print(f"{program.stem:16} {ranks:3} ranks: real {row['real_s'] * 1e3:7.1f} ms "
+                  f"(spread {row['spread']:.1%}), calibrated {ours * 1e3:7.1f} ms ({row['error']:+.1%}), "
                   f"uncalibrated {raw * 1e3:7.1f} ms ({row['uncalibrated_error']:+.1%})", flush=True)  # fmt: skip
     mean = sum(abs(row["error"]) for row in rows) / len(rows)
     print(f"mean error {mean:.1%}")
