@@ -23,6 +23,8 @@ class Carrier {
   virtual void came(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
   // The same, where the rule is not the last member's: it may have to wait for others to start.
   virtual void taken_up(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
+  // A receive has been posted: its sender will hear of it.
+  virtual void posted(std::uint32_t, std::int64_t) {}
   // It can start, by the rule of the progress model.
   virtual void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) = 0;
   // Both ends of a message are there. kNone: the end is on a rank that is not in the graph.

@@ -57,7 +57,8 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<sim
       link_use_(options_.topology->links().size(), options_.bins),
       network_(std::move(network)),
       run_of_(job.collectives.size(), kNone),
-      ready_(options_.topology->spec().host_operation.empty() ? 0 : job.entries, 0) {
+      ready_(options_.topology->spec().host_operation.empty() ? 0 : job.entries, 0),
+      heard_(options_.topology->spec().queue_bytes == 0 ? 0 : job.entries, 0) {
   use_network();
 }
 
@@ -93,6 +94,17 @@ void OnNetwork::came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>
 bool OnNetwork::enters_as_it_comes(std::uint32_t entry) const {
   const auto members = job_.collectives[job_.meets[entry]].size;
   return is_later_first(simulate::kind_of(job_.op(entry)), members, job_.model, options_);
+}
+
+void OnNetwork::posted(std::uint32_t receive, std::int64_t at_ns) {
+  const int rank = job_.entry_rank[receive], peer = job_.peer(receive);
+  if (heard_.empty() || peer < 0) return;
+  if (const auto same = last_sent_.find({rank, peer}); same != last_sent_.end()) {
+    heard_[receive] = simulate::kNever;
+    behind_[same->second].push_back({receive, kNone});
+    return;
+  }
+  heard_[receive] = simulate::later(to_picoseconds(at_ns), sends_->word_waits(endpoint(rank), endpoint(peer)));
 }
 
 void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
@@ -157,13 +169,24 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
     free_messages_.pop_back();
   }
   messages_[id] = {send, receive, send != kNone && bytes_of(job_, known) <= job_.model.send_buffer_bytes};
+  if (at == simulate::kNever)
+    return fail(job_.entry_rank[known], known, wrong("later than the 104 days that a replay on a network may last"));
+  if (receive == kNone || heard_.empty()) return this->send(id, at, ended);
+  if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
+  for (auto& [message, waiting] : behind_)
+    for (auto& one : waiting)
+      if (one.receive == receive) one.message = id;
+}
+
+void OnNetwork::send(std::uint32_t id, Picoseconds at, std::vector<Ended>& ended) {
+  const auto [send, receive, sender_is_done] = messages_[id];
+  const auto known = send != kNone ? send : receive;
   const int source = send != kNone ? job_.entry_rank[send] : job_.peer(receive);
   const int destination = receive != kNone ? job_.entry_rank[receive] : job_.peer(send);
-  if (at == simulate::kNever)
-    return fail(source, known, wrong("later than the 104 days that a replay on a network may last"));
-  if (messages_[id].sender_is_done) ended.push_back({send, at_ns});
+  if (sender_is_done) ended.push_back({send, to_nanoseconds(at)});
+  if (!heard_.empty()) last_sent_[{source, destination}] = id;
   const auto sent = sends_->send(at, {id, endpoint(source), endpoint(destination), bytes_of(job_, known)});
-  if (!sent) return fail(source, known, wrong(fmt::format("to rank {}: {}", destination, sent.error().message)));
+  if (!sent) fail(source, known, wrong(fmt::format("to rank {}: {}", destination, sent.error().message)));
 }
 
 Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended) {
@@ -189,7 +212,18 @@ void OnNetwork::deliver(const simulate::Delivery& delivery, std::vector<Ended>& 
     return take_done(ended);
   }
   const auto [send, receive, sender_is_done] = messages_[delivery.id];
-  free_messages_.push_back(static_cast<std::uint32_t>(delivery.id));
+  const auto id = static_cast<std::uint32_t>(delivery.id);
+  if (!heard_.empty()) {
+    const std::pair ends{job_.entry_rank[send != kNone ? send : receive], job_.peer(send != kNone ? send : receive)};
+    const auto last = last_sent_.find(send != kNone ? ends : std::pair{ends.second, ends.first});
+    if (last != last_sent_.end() && last->second == id) last_sent_.erase(last);
+    if (auto waiting = behind_.extract(id); !waiting.empty())
+      for (const auto& [entry, message] : waiting.mapped()) {
+        heard_[entry] = delivery.at;
+        if (message != kNone) this->send(message, delivery.at, ended);
+      }
+  }
+  free_messages_.push_back(id);
   for (const auto entry : {sender_is_done ? kNone : send, receive})
     if (entry != kNone) ended.push_back({entry, to_nanoseconds(delivery.at)});
 }

@@ -5,8 +5,12 @@
 // two nanoseconds ends for the engine at the later one: at the earlier one it has not ended, and what the engine then
 // did would be in the network's past.
 #pragma once
+#include <map>
 #include <memory>
 #include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "replay/carrier.hpp"
 #include "replay/traffic.hpp"
@@ -22,6 +26,7 @@ class OnNetwork final : public Carrier {
 
   void came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void posted(std::uint32_t entry, std::int64_t at_ns) override;
   void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
   Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
@@ -40,6 +45,7 @@ class OnNetwork final : public Carrier {
   };
   OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network);
   void use_network();
+  void send(std::uint32_t message, simulate::Picoseconds at, std::vector<Ended>& ended);
   void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
   // Whether its messages look for each other from then on, although the rule is the last member's.
   bool enters_as_it_comes(std::uint32_t entry) const;
@@ -64,8 +70,18 @@ class OnNetwork final : public Carrier {
   std::optional<simulate::Collectives> collectives_;
   std::vector<std::uint32_t> run_of_;         // [collectives]: kNone until somebody starts
   std::vector<simulate::Picoseconds> ready_;  // [entries] its host is, for its messages; empty: at once
-  std::vector<std::uint32_t> collective_of_;  // by run
-  std::vector<Ends> messages_;                // by id
+  // Where words wait behind what is sent (TopologySpec::queue_bytes; else empty). Behind what goes to the same rank a
+  // word waits until all of that has arrived: it is on the same connection.
+  std::vector<simulate::Picoseconds>
+      heard_;  // [entries] when a receive's sender knows of it; kNever until that is known
+  std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t>
+      last_sent_;  // message under way by (source, destination)
+  struct Behind {
+    std::uint32_t receive, message;  // kNone: the sender has not come
+  };
+  std::unordered_map<std::uint32_t, std::vector<Behind>> behind_;  // by message
+  std::vector<std::uint32_t> collective_of_;                       // by run
+  std::vector<Ends> messages_;                                     // by id
   std::vector<std::uint32_t> free_messages_;
   std::vector<Sender> senders_;  // of the log's flows
   std::optional<Error> error_;   // the first one

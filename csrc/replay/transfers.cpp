@@ -75,6 +75,7 @@ void Engine::post_message(std::uint32_t entry, std::int64_t at_ns) {
   taken_up_ns_[entry] = at_ns;
   int peer = job_.peer(entry);
   bool sends = job_.op(entry) == Op::kSend;
+  if (!sends) carrier_.posted(entry, at_ns);
   if (peer >= 0 && job_.ranks[peer].cls < 0)
     return sends ? start_message(entry, kNone, at_ns) : start_message(kNone, entry, at_ns);
   Mailbox& mailbox = mailboxes_[job_.meets[entry]];

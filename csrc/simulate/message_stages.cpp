@@ -35,6 +35,18 @@ Picoseconds StagedNetwork::begin_operation(std::int32_t endpoint, Picoseconds at
   return on_host(endpoint, at, topology_.spec().host_operation);
 }
 
+Picoseconds StagedNetwork::word_waits(std::int32_t from, std::int32_t to) const {
+  const auto queue = topology_.spec().queue_bytes;
+  if (queue == 0) return 0;
+  const auto route = topology_.route(from, to);
+  if (!route) return 0;
+  Picoseconds longest = 0;
+  for (const auto link : *route)
+    if (uses_[link].messages > 0)
+      longest = std::max(longest, transfer_time(static_cast<double>(queue), topology_.links()[link].bytes_per_second));
+  return longest;
+}
+
 Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs) {
   const auto& spec = topology_.spec();
   if (spec.host.empty() || needs.empty()) return at;

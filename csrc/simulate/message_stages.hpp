@@ -22,6 +22,7 @@ class StagedNetwork : public Network {
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) final;
   Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) final;
+  Picoseconds word_waits(std::int32_t from, std::int32_t to) const final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }

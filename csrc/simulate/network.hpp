@@ -54,6 +54,11 @@ class Network {
     static_cast<void>(endpoint), static_cast<void>(bytes);
     return at;
   }
+  // How long a word from one endpoint to another waits now behind what is being sent; its latency counts elsewhere.
+  virtual Picoseconds word_waits(std::int32_t from, std::int32_t to) const {
+    static_cast<void>(from), static_cast<void>(to);
+    return 0;
+  }
   // Nothing happens before this time; kNever: nothing will, unless something is sent.
   virtual Picoseconds next() const = 0;
   // Lets time go on to the first moment at which anything is delivered, so that what this sets off can be sent, but not

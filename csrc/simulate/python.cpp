@@ -44,7 +44,7 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
                      const Array<std::int32_t>& nic, const Array<std::int32_t>& vertex_host,
                      const Array<std::int32_t>& host, const Array<std::int64_t>& host_message,
                      const Array<std::int64_t>& host_operation, const Array<double>& host_rate,
-                     const Array<std::int32_t>& host_processors, const std::string& spread) {
+                     const Array<std::int32_t>& host_processors, std::int64_t queue_bytes, const std::string& spread) {
   TopologySpec spec;
   const auto links = from.size();
   for (const auto size : {to.size(), rate.size(), latency.size(), line.size(), burst.size()})
@@ -65,6 +65,7 @@ Topology topology_of(std::int32_t vertices, const Array<std::int32_t>& from, con
   spec.host_operation = vector_of(host_operation);
   spec.host_bytes_per_second = vector_of(host_rate);
   spec.host_processors = vector_of(host_processors);
+  spec.queue_bytes = queue_bytes;
   spec.spread = kinds.at(spread);
   return value_or_throw(Topology::make(std::move(spec)));
 }
@@ -123,7 +124,7 @@ PYBIND11_MODULE(_simulate, m) {
       .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
            py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
            py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"),
-           py::arg("host_operation_ps"), py::arg("host_bytes_per_second"), py::arg("host_processors"),
+           py::arg("host_operation_ps"), py::arg("host_bytes_per_second"), py::arg("host_processors"), py::arg("queue_bytes"),
            py::arg("spread"))
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))

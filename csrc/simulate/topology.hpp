@@ -41,6 +41,8 @@ struct TopologySpec {
   std::vector<Picoseconds> host_operation;    // [hosts] time of an operation at each member; empty: none
   std::vector<double> host_bytes_per_second;  // [hosts] at which a processor copies; empty: it takes no time
   std::vector<std::int32_t> host_processors;  // [hosts] so many of these at a time; empty: one
+  // What a host says while it sends (that a receiver is ready) waits behind so much of that: what is in its queue.
+  std::int64_t queue_bytes = 0;
   Spread spread = Spread::kBalanced;
 };
 

@@ -63,6 +63,14 @@ def test_an_all_reduce_of_gloo_is_a_ring_in_segments_and_overlaps_its_messages_w
         assert time < slower < time + 2 * (members - 1) * 2 * 20e-6
 
 
+def test_a_word_that_a_receiver_is_ready_waits_behind_what_its_host_sends():
+    crossing = [Point("crossing", ((0, 1, 2, 3),), 1 << 20)]
+    model = replace(MODEL, message_s=0, delay_s=0, burst_bytes=1, queue_bytes=1)
+    without, behind = (predicted(crossing, replace(model, queue_bytes=size), Place(4, 4))[0] for size in (1, 100_000))
+    assert without == pytest.approx((1 << 20) / 50e6, rel=1e-3)  # both messages at once, each on its own link
+    assert behind == pytest.approx(without + 100_000 / 50e6, abs=1e-6)
+
+
 def test_rounds_back_to_back_are_issued_after_each_other():
     one = predicted([Point("all_gather", PAIR, 65536)])[0]
     four = predicted([Point("all_gather", PAIR, 65536, rounds=4)], again_s=1e-3)[0]
@@ -82,9 +90,9 @@ def of_model(points, model, place, spread=0.0):
 ])  # fmt: skip
 def test_a_fit_to_what_a_model_says_finds_the_model(truth):
     place = Place(4, 4)
-    points = make_plan(place, ("all_reduce", "all_gather", "broadcast", "gather", "send"), 1 << 22)
+    points = make_plan(place, ("all_reduce", "all_gather", "broadcast", "gather", "send", "crossing"), 1 << 22)
     found = fit(of_model(points, truth, place), place, 2)
-    for name in (*PARAMETERS, "copy_bytes_per_second"):
+    for name in (*PARAMETERS, "copy_bytes_per_second", "queue_bytes"):
         assert getattr(found.model, name) == pytest.approx(getattr(truth, name), rel=0.02), name
     # A simulation jumps where two messages change their order.
     errors = [abs(one.error) for one in found.held_out]
@@ -122,6 +130,7 @@ def test_the_plan_has_every_dimension_at_once_and_holds_sizes_out():
     assert {point.op for point in points} == set(OPS)
     assert {point.bytes for point in points if point.held_out} == {8192, 32768, 131072, 524288}
     assert {point.members for point in points if point.op in ("send", "exchange")} == {2}
+    assert {point.groups for point in points if point.op == "crossing"} == {((0, 1, 2, 3),)}
 
 
 @pytest.mark.parametrize(("call", "said"), [

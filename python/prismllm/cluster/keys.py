@@ -147,6 +147,9 @@ def file_form() -> Table:
             "at which one of them copies what an all_gather of Gloo brings together",
             otherwise="at once",
         ),
+        "queue": Key(
+            Amount(SIZE), "bytes that a node has in its queue while it sends: what it says then waits behind them", 0
+        ),
     }
     return Table({
         "name": Key(Name(), "the cluster's name", required=True),

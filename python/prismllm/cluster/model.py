@@ -123,12 +123,14 @@ class Site:
 @dataclass(frozen=True)
 class Processors:
     """Of one machine that stands for all nodes: a message needs one of them for `message_ps` at either end, an
-    operation for `operation_ps` at each member; copying goes at `copy_bytes_per_second`, 0: takes no time."""
+    operation for `operation_ps` at each member; copying goes at `copy_bytes_per_second`, 0: takes no time. What a
+    node says while it sends waits behind `queue_bytes` of that."""
 
     count: int
     message_ps: int
     operation_ps: int
     copy_bytes_per_second: float = 0.0
+    queue_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def read_toml(text: str, file: str) -> Cluster:
     shared = values["processors"]
     if shared:
         shared = Processors(shared["count"], round(shared["message_time"]), round(shared["operation_time"]),
-                            float(shared["copy"] or 0))  # fmt: skip
+                            float(shared["copy"] or 0), round(shared["queue"]))  # fmt: skip
     return Cluster(values["name"], read_placement(values, sites), tuple(site for site, _ in sites), links,
                    processors=shared or None)  # fmt: skip
 

@@ -22,7 +22,7 @@ _HARD = 2.0  # in units of the spread: from there on a residual pulls less than 
 _TIME, _RATE = (1e-8, 1.0), (1e3, 1e13)
 _BOUNDS = {"message_s": _TIME, "operation_s": _TIME, "copy_bytes_per_second": _RATE, "bytes_per_second": _RATE,
            "burst_bytes": (1.0, 1e10), "delay_s": _TIME, "inside_bytes_per_second": _RATE,
-           "inside_delay_s": _TIME}  # fmt: skip
+           "inside_delay_s": _TIME, "queue_bytes": (1.0, 1e9)}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ class CommModel:
     """Between hosts every host has a link each way, which in t seconds passes min(20 rate t, burst + rate t) bytes,
     `delay_s` later; hosts themselves pass `inside_bytes_per_second`, `inside_delay_s` later. Each message takes
     `message_s` of a processor at its sender and again at its receiver, each operation `operation_s` at each member,
-    and `copy_bytes_per_second` is copied of what is gathered; processors are shared by all."""
+    and `copy_bytes_per_second` is copied of what is gathered; processors are shared by all. A receiver's word
+    that it is ready waits behind `queue_bytes` of what its host is sending."""
 
     message_s: float = 20e-6
     operation_s: float = 50e-6
@@ -25,6 +26,7 @@ class CommModel:
     delay_s: float = 30e-6
     inside_bytes_per_second: float = 2e9
     inside_delay_s: float = 20e-6
+    queue_bytes: float = 64e3
 
     def to_toml(self, place: Place, processors: int, name: str, comment: str = "") -> str:
         """For prismllm.cluster. In picoseconds and whole bytes, as the simulator calculates."""
@@ -47,7 +49,7 @@ class CommModel:
                       "", "[fabric]", 'kind = "switch"']  # fmt: skip
         lines += ["", "[processors]", f"count = {processors}", f"message_time = {seconds(self.message_s)}",
                   f"operation_time = {seconds(self.operation_s)}",
-                  f"copy = {self.copy_bytes_per_second:.0f}"]  # fmt: skip
+                  f"copy = {self.copy_bytes_per_second:.0f}", f"queue = {self.queue_bytes:.0f}"]  # fmt: skip
         return "\n".join(lines) + "\n"
 
     def free(self, place: Place, ops: Collection[str]) -> tuple[str, ...]:
@@ -59,6 +61,8 @@ class CommModel:
             names.append("copy_bytes_per_second")
         if place.hosts > 1:
             names += ["bytes_per_second", "burst_bytes", "delay_s"]
+            if "crossing" in ops:
+                names.append("queue_bytes")
         if place.per_host > 1:
             names += ["inside_bytes_per_second", "inside_delay_s"]
         return tuple(names)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-# As torch.distributed names them; "exchange" is a pair in which each sends to the other, in one batch.
+# As torch.distributed names them. "exchange" is a pair in which each sends to the other, in one batch. In a "crossing"
+# the first of a group sends to the second, which comes LATE_S later, and sends to the third before it says that it is
+# ready to receive.
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
-       "exchange")  # fmt: skip
+       "exchange", "crossing")  # fmt: skip
 PAIRS = ("send", "exchange")
+_CROSSING = 4  # members of its groups, one of them idle
+LATE_S = 0.005
 SMALLEST, LARGEST = 4, 1 << 30  # bytes
 
 
@@ -80,7 +84,7 @@ def make_plan(place: Place, ops: tuple[str, ...] = OPS, largest: int = 1 << 20) 
         Point(op, groups, size, rounds, held_out)
         for groups in groupings(place)
         for op in ops
-        if op not in PAIRS or len(groups[0]) == 2
+        if len(groups[0]) == {"send": 2, "exchange": 2, "crossing": _CROSSING}.get(op, len(groups[0]))
         for size, held_out in sizes(largest)
         for rounds in ((1, 4) if op in ("all_reduce", "all_gather", "exchange") else (1,))
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prismllm import _graph
 from prismllm.cluster import loads
 from prismllm.comm.measure import Measured
-from prismllm.comm.plan import PAIRS, Point
+from prismllm.comm.plan import LATE_S, PAIRS, Point
 from prismllm.replay import NetworkOptions, replay
 from prismllm.trace import Trace
 
@@ -21,16 +21,20 @@ class Predictor:
     """Of measurements, for one model after another."""
 
     def __init__(self, measured: list[Measured], ranks: int, backend: str):
-        self.traces = [trace_of(one.point, one.again_s, ranks, backend) for one in measured]
+        self.traces = [
+            (trace_of(one.point, one.again_s, ranks, backend), LATE_S if one.point.op == "crossing" else 0.0)
+            for one in measured
+        ]
 
     def __call__(self, cluster_toml: str) -> list[float]:
         """Seconds, as of Measured.time_s."""
         options = NetworkOptions(loads(cluster_toml))
-        return [replay(trace, network=options).critical_path_s for trace in self.traces]
+        return [replay(trace, network=options).critical_path_s - late_s for trace, late_s in self.traces]
 
 
 def trace_of(point: Point, again_s: float, ranks: int, backend: str) -> Trace:
-    """All members issue the first round at 0, and another `again_s` after the end of the one before."""
+    """All members issue the first round at 0 (in a crossing one LATE_S later), and another `again_s` after the end of
+    the one before."""
     builder = _graph.Builder(ranks, timed=True, progress_model=backend, metadata_json="{}")
     for rank in range(ranks):
         number, members = next(((i, group) for i, group in enumerate(point.groups) if rank in group), (0, ()))
@@ -51,6 +55,9 @@ def _record(rank: int, members: tuple[int, ...], point: Point, again_ns: int) ->
         return len(nodes["kind"]) - 1
 
     now = 0
+    if point.op == "crossing" and members and rank == members[1]:
+        now = round(LATE_S * 1e9)
+        node("compute", -1, 0, now)
     for number in range(point.rounds if members else 0):
         issue_ns, pending = (again_ns if number else 0), []
         for op, peer, into, out in _communications(rank, members, point):
@@ -82,6 +89,10 @@ def _communications(rank: int, members: tuple[int, ...], point: Point) -> list[t
         other = members[1] if root else members[0]
         receive = [("recv", other, 0, whole)] if point.op == "exchange" or not root else []
         return receive + ([("send", other, whole, 0)] if point.op == "exchange" or root else [])
+    if point.op == "crossing":
+        at = members.index(rank)
+        send = [("send", members[at + 1], whole, 0)] if at < 2 else []
+        return send + ([("recv", members[at - 1], 0, whole)] if 0 < at < 3 else [])
     op = _OP.get(point.op, point.op)
     into, out = {
         "all_gather": (part, everything), "reduce_scatter": (everything, part), "all_to_all": (everything, everything),

@@ -13,6 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
+from prismllm.comm.plan import LATE_S, PAIRS
+
 _PAUSE_S = 0.01  # for all to have heard when to begin, and for the network to be idle
 _WARM_UP = 2
 
@@ -26,12 +28,17 @@ def _issuer(op: str, nbytes: int, group, members: list[int], rank: int):
     def full(count):
         return torch.ones(count)
 
-    if op in ("send", "exchange"):
+    if op in PAIRS:
         other = members[1] if root else members[0]
         out, into = full(whole), full(whole)
         ops = [dist.P2POp(dist.irecv, into, other, group)] if op == "exchange" or not root else []
         ops += [dist.P2POp(dist.isend, out, other, group)] if op == "exchange" or root else []
         return lambda: dist.batch_isend_irecv(ops)
+    if op == "crossing":
+        place = members.index(rank)
+        ops = [dist.P2POp(dist.isend, full(whole), members[place + 1], group)] if place < 2 else []
+        ops += [dist.P2POp(dist.irecv, full(whole), members[place - 1], group)] if 0 < place < 3 else []
+        return lambda: dist.batch_isend_irecv(ops) if ops else []
     one, all_parts = full(part), full(part * len(members))
     parts = list(all_parts.split(part)) if root else None
     tensor = full(whole)
@@ -58,11 +65,11 @@ def _together() -> float:
     return at.item()
 
 
-def _repetition(issue, rounds: int) -> list[list[float]]:
+def _repetition(issue, rounds: int, late_s: float) -> list[list[float]]:
     begin = _together()
     if issue is None:
         return []
-    time.sleep(max(begin - time.monotonic(), 0.0))
+    time.sleep(max(begin + late_s - time.monotonic(), 0.0))
     times = []
     for _ in range(rounds):
         works = issue()
@@ -88,7 +95,8 @@ def main() -> None:
     for point in plan["points"]:
         mine = next((members for members in point["groups"] if rank in members), None)
         issue = mine and _issuer(point["op"], point["bytes"], groups[tuple(mine)], mine, rank)
-        repetitions = [_repetition(issue, point["rounds"]) for _ in range(_WARM_UP + plan["repeat"])]
+        late_s = LATE_S if point["op"] == "crossing" and mine and rank == mine[1] else 0.0
+        repetitions = [_repetition(issue, point["rounds"], late_s) for _ in range(_WARM_UP + plan["repeat"])]
         measured.append(repetitions[_WARM_UP:])
     with open(os.path.join(results, f"{rank}.json"), "w") as file:
         json.dump(measured, file)

@@ -42,6 +42,7 @@ def topology_of(cluster: Cluster, spread: str = "balanced", **others: np.ndarray
                  "host_processors": [shared.count]}  # fmt: skip
     columns = ("vertices", "link_from", "link_to", "bytes_per_second", "latency_ps", "line_bytes_per_second",
                "burst_bytes", "endpoint", "nic", "vertex_host")  # fmt: skip
+    hosts["queue_bytes"] = shared.queue_bytes if shared else 0
     given = {name: getattr(graph, name) for name in columns} | hosts | others
     return _simulate.Topology(**given, spread=spread)
 
