@@ -124,8 +124,8 @@ PYBIND11_MODULE(_simulate, m) {
       .def(py::init(&topology_of), py::kw_only(), py::arg("vertices"), py::arg("link_from"), py::arg("link_to"),
            py::arg("bytes_per_second"), py::arg("latency_ps"), py::arg("line_bytes_per_second"), py::arg("burst_bytes"),
            py::arg("endpoint"), py::arg("nic"), py::arg("vertex_host"), py::arg("host"), py::arg("host_message_ps"),
-           py::arg("host_operation_ps"), py::arg("host_bytes_per_second"), py::arg("host_processors"), py::arg("queue_bytes"),
-           py::arg("spread"))
+           py::arg("host_operation_ps"), py::arg("host_bytes_per_second"), py::arg("host_processors"),
+           py::arg("queue_bytes"), py::arg("spread"))
       .def_static("one_switch", &Topology::one_switch, py::arg("endpoints"), py::arg("bytes_per_second"),
                   py::arg("latency_ps"))
       .def_property_readonly("endpoints", &Topology::endpoints)

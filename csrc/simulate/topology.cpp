@@ -57,8 +57,7 @@ Result<void> check(const TopologySpec& spec) {
   if (!spec.vertex_host.empty() && spec.vertex_host.size() != static_cast<std::size_t>(spec.vertices))
     return wrong(
         fmt::format("{} hosts of {} vertices; accepted: one for each", spec.vertex_host.size(), spec.vertices));
-  if (spec.queue_bytes < 0)
-    return wrong(fmt::format("a queue of {} bytes; accepted: 0 or more", spec.queue_bytes));
+  if (spec.queue_bytes < 0) return wrong(fmt::format("a queue of {} bytes; accepted: 0 or more", spec.queue_bytes));
   if (!spec.host.empty() && spec.host.size() != spec.endpoint.size())
     return wrong(
         fmt::format("{} hosts of {} endpoints; accepted: one for each", spec.host.size(), spec.endpoint.size()));
