@@ -114,6 +114,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         output.result({"slices": chosen})
         output.table(f"slices of {base}", _slice_rows(chosen, len(chosen)))
         return
+    before = _times_before(graph, onto) if onto else None
     program = _program(graph.metadata, words, module)
     trace = trace or f"{base.removesuffix('.prism')}.timed.prism"
     check_writable(trace, "--output")
@@ -142,7 +143,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
                                   members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
                                   warm_up=warmup, **launch)  # fmt: skip
                 runs.append((os.path.join(kept, "fragments"), run))
-            return _write(graph, onto, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
+            return _write(graph, before, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
 
         try:
             summary, wall_s = run(rules)
@@ -211,7 +212,28 @@ def _rules_of(metadata: dict) -> str:
     return os.path.abspath(rules) if rules and os.path.isfile(rules) else "builtin"
 
 
-def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
+def _times_before(graph, path: str):
+    """The trace of --onto, found to be of the same structure before anything runs."""
+    from prismllm.trace import diff, load
+
+    with wrong_use(path):
+        before = load(path)
+        equal, first = diff(graph, before)
+    if not before.timed:
+        raise click.UsageError(f"--onto: {path} has no times; accepted: a trace that prism time has written")
+    if not equal:
+        raise click.UsageError(f"--onto: {path} is of another structure: {_words_of(first, graph)} there")
+    return before
+
+
+def _words_of(first: dict, graph) -> str:
+    """Of a difference between the trace and another."""
+    from prismllm.cli.diff import _in_words
+
+    return _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
+
+
+def _write(graph, before, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
            warmup: int | None) -> dict:  # fmt: skip
     import numpy as np
 
@@ -219,9 +241,7 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
     from prismllm.timing import repetitions, warm_up
     from prismllm.trace import Trace, diff, load
 
-    base = load(onto) if onto else graph
-    if onto and not base.timed:
-        raise click.UsageError(f"--onto: {onto} has no times; accepted: a trace that prism time has written")
+    base = graph if before is None else before
     took: dict[int, list[tuple[int, str, np.ndarray]]] = {}
     for folder, _ in runs:
         for fragment in fragments_in(folder):
@@ -235,7 +255,7 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
     chosen = {rank: sorted(of)[(len(of) - 1) // 2] for rank, of in sorted(took.items())}
     iterations = min(len(each) for _, _, each in chosen.values())
     dropped = warm_up(iterations, warmup)
-    timed_before = base.metadata.get("timing", {}).get("slices", []) if onto else []
+    timed_before = base.metadata.get("timing", {}).get("slices", []) if before is not None else []
     kept = [one for one in ([r for r in s if r not in chosen] for s in timed_before) if one]
     split = sorted({cls for _, run in runs for cls in run["split"]})
     timing = {"method": "slices", "warmup_iterations": dropped, "slices": kept + slices}
@@ -247,12 +267,9 @@ def _write(graph, onto: str | None, runs: list[tuple[str, dict]], path: str, sli
     except ValueError as reason:
         raise _Differs(f"what the ranks did is not what the trace says: {reason}", 3) from None
     if not equal:
-        from prismllm.cli.diff import _in_words
-
-        words = _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
-        raise _Differs(f"the program does not do what the trace says: {words} now", 3)
+        raise _Differs(f"the program does not do what the trace says: {_words_of(first, graph)} now", 3)
     timed.write(path)
-    untimed = [rank for rank in graph.ranks if rank not in chosen and not onto]
+    untimed = [rank for rank in graph.ranks if rank not in chosen and before is None]
     quantile = lambda each, q: float(np.quantile(each[dropped:], q)) * 1e-9  # noqa: E731
     return {
         "slices": slices,
