@@ -59,7 +59,8 @@ def main(bits, repeat, slots, model, path, jobs):
                          "calibrated_s": ours, "error": ours / truth.iteration_s - 1, "uncalibrated_s": raw,
                          "uncalibrated_error": raw / truth.iteration_s - 1})  # fmt: skip
             row = rows[-1]
-            print(f"{program.stem:16} {ranks:3} ranks: real {row['real_s'] * 1e3:7.1f} ms (spread {row['spread']:.1%}), "
+            print(f"{program.stem:16} {ranks:3} ranks: "
+                  f"real {row['real_s'] * 1e3:7.1f} ms (spread {row['spread']:.1%}), "
                   f"calibrated {ours * 1e3:7.1f} ms ({row['error']:+.1%}), "
                   f"uncalibrated {raw * 1e3:7.1f} ms ({row['uncalibrated_error']:+.1%})", flush=True)  # fmt: skip
     mean = sum(abs(row["error"]) for row in rows) / len(rows)
