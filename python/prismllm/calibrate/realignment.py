@@ -33,5 +33,5 @@ def realign(
     has changed."""
     onto, timed = (one if isinstance(one, Trace) else load(one) for one in (onto, timed))
     done = _calibrate.realign(onto.graph, timed.graph, list(ranks), network.native() if network else None)
-    iterations = [Iteration(one.index, one.time_ns / 1e9) for one in done.report.iterations]
+    iterations = [Iteration(one.index, one.time_ns / 1e9, one.rank) for one in done.report.iterations]
     return Realignment(Trace(_calibrate.realigned_trace(onto.graph, done)), iterations, done.visited, done.nodes)
