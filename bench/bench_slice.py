@@ -24,7 +24,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         trace, timed = os.path.join(folder, "job.prism"), os.path.join(folder, "timed.prism")
         program = [str(PROGRAM), str(STEPS)]
-        subprocess.run([*prism, "capture", "-n", "8", "--quiet", "-o", trace, *program], check=True, capture_output=True)
+        subprocess.run(
+            [*prism, "capture", "-n", "8", "--quiet", "-o", trace, *program], check=True, capture_output=True
+        )
         slices = [*prism, "time", trace, "--slots", "1", "--by-class", "1", "--quiet", "-o", timed]
         pairs = [(steps([sys.executable, *program, "--fake"]), steps(slices)) for _ in range(PAIRS)]
     for fake, alone in pairs:
