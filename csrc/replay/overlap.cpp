@@ -87,6 +87,7 @@ class Rewriter {
   }
 
   void wait_at_issue(std::uint32_t transfer, std::uint32_t wait) {
+    if (into_[transfer].empty()) return;  // a file may hold transfers that nobody issues
     const auto issue = *std::min_element(into_[transfer].begin(), into_[transfer].end());
     const auto place = behind(issue);
     if (place == wait) return;  // it does already
@@ -174,6 +175,8 @@ Result<ExecutionGraph> overlapped(const ExecutionGraph& given, const std::vector
       if (graph->class_of(rank) < 0) continue;
       PRISM_RETURN_IF_ERROR(graph->check_rank(rank));
       PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(*graph, rank));
+      if (graph->timing(rank).start_ns.size() != record.nodes.size())
+        return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
       if (engine::matches(edit.ranks, edit.cls, *graph, rank)) moved |= Rewriter(*graph, record).apply(edit);
       PRISM_RETURN_IF_ERROR(builder.add(record));
     }

@@ -48,6 +48,8 @@ bool Sweep::run(const Durations& durations, const ServiceTimes& service, const s
       break;
     }
   }
+  for (std::size_t c = 0; c < missing_.size(); ++c)  // parts of a star or a tree end without those that never come
+    if (missing_[c] > 0 && job_.model.rule(job_.collectives[c].op) != StartRule::kLastMember) return false;
   return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.waits_for == kNone; });
 }
 

@@ -18,9 +18,11 @@ namespace prism::engine {
 class Sweep {
  public:
   // Nothing where it depends on the order of time what meets what: receives from any source, collectives of a group or
-  // messages to a peer from several lanes of a rank, a communication that several nodes issue.
+  // messages to a peer from several lanes of a rank or not in the order of their numbers, a communication that several
+  // nodes issue.
   static std::optional<Sweep> make(const Job& job);
-  // False where it cannot go on: a deadlock, or a worker whose next end decides what it takes up. Then Engine knows.
+  // False where it cannot go on: a deadlock, a worker whose next end decides what it takes up, a tree in which somebody
+  // never takes part. Then Engine knows.
   bool run(const Durations& durations, const ServiceTimes& service, const std::vector<std::int64_t>& clock_starts);
   Execution take_execution(const Durations& durations) &&;
 

@@ -21,7 +21,10 @@ bool Sweep::make_programs() {
     program.before.assign(view.node_kind.size(), kNone);
     for (std::uint32_t node = 0; node < plan.next_on_lane.size(); ++node)
       if (plan.next_on_lane[node] != kNone) program.before[plan.next_on_lane[node]] = node;
-    std::map<std::pair<std::int64_t, std::int64_t>, std::uint32_t> lane_of;  // by group, or direction and peer
+    struct Latest {
+      std::uint32_t lane, comm;
+    };
+    std::map<std::pair<std::int64_t, std::int64_t>, Latest> latest_of;  // by group, or direction and peer
     for (std::uint32_t lane = 0; lane < plan.lane_first.size(); ++lane) {
       program.lane_first.push_back(static_cast<std::uint32_t>(program.steps.size()));
       for (auto node = plan.lane_first[lane]; node != kNone; node = plan.next_on_lane[node]) {
@@ -49,7 +52,9 @@ bool Sweep::make_programs() {
           const auto key = is_point_to_point(op)
                                ? std::pair<std::int64_t, std::int64_t>(op == Op::kSend ? -1 : -2, view.comm_peer[comm])
                                : std::pair<std::int64_t, std::int64_t>(view.comm_group[comm], 0);
-          if (lane_of.try_emplace(key, lane).first->second != lane) return false;
+          const auto [latest, is_first] = latest_of.try_emplace(key, lane, comm);
+          if (latest->second.lane != lane || (!is_first && comm < latest->second.comm)) return false;
+          latest->second.comm = comm;
           program.posts.push_back(comm);
           ++step.posts;
         }

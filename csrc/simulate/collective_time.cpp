@@ -30,6 +30,10 @@ struct Ran {
   std::uint64_t messages = 0;
 };
 
+Error too_long() {
+  return {ErrorCode::kInvalidInput, "the collective takes longer than the 106 days that the clock of a network shows"};
+}
+
 Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
   Collectives collectives(network);
   std::vector<std::int32_t> endpoints(static_cast<std::size_t>(whole.members()));
@@ -47,6 +51,7 @@ Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, P
     for (const auto& one : delivered) PRISM_RETURN_IF_ERROR(collectives.delivered(one, done));
     if (delivered.empty()) collectives.advance(collectives.next(), done);
   }
+  if (collectives.under_way()) return too_long();
   ran.messages = collectives.messages();
   ran.last = at;
   for (const auto& one : done) {
@@ -83,6 +88,7 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
       times = 1;
       PRISM_ASSIGN_OR_RETURN(ran, simulate(step, steps));
     }
+    if (ran.last > (kNever - 1 - total.time) / times) return too_long();
     total.time += ran.last * times;
     total.messages += ran.messages * static_cast<std::uint64_t>(times);
     step += steps;

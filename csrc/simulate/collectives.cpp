@@ -156,6 +156,7 @@ std::uint32_t Collectives::new_message(const Between& message) {
 
 Result<void> Collectives::send(const Between& message, std::int64_t bytes, Picoseconds at) {
   const auto index = new_message(message);
+  runs_[message.run].members[message.from].latest = index;
   const auto& endpoints = runs_[message.run].endpoints;
   const auto manner = runs_[message.run].manner;
   const bool ordered = manner == Manner::kBuffered || manner == Manner::kLaterFirst;

@@ -27,12 +27,10 @@ enum class Manner {
   kBothEnds,
   // As by both ends; and what a member sends to one that has come after it, and is half of the group or more before it,
   // waits for what that one sends to it: the later one's word that it is ready is behind its data (Gloo's all-to-all).
-  // Messages from
-  // one member to another pass one after the other.
+  // Messages from one member to another pass one after the other.
   kLaterFirst,
   // As in steps, but a member waits for what it receives only: what it sends is in a buffer (Gloo's rings). Messages
-  // from
-  // one member to another pass one after the other.
+  // from one member to another pass one after the other.
   kBuffered,
 };
 
@@ -73,8 +71,9 @@ class Collectives final : private Holder {
     int step = -1;                     // the last that has begun; not come yet
     std::array<int, 2> outstanding{};  // [lanes] messages that the last step in it waits for
     Picoseconds came = 0;
-    int posted = 0;      // its own that have not arrived, but for kBuffered
-    bool ended = false;  // and that has been told
+    int posted = 0;            // its own that have not arrived, but for kBuffered
+    std::uint32_t latest = 0;  // number of the last that it has sent
+    bool ended = false;        // and that has been told
   };
   struct Held {
     std::int32_t from, to, step;
@@ -99,7 +98,7 @@ class Collectives final : private Holder {
     std::unordered_map<std::uint64_t, int> early;  // (member, step) -> messages that came before the member got there
     int left = 0;                                  // members that are not done
     Manner manner = Manner::kInSteps;
-    std::vector<Held> held;     // kBothEnds
+    std::vector<Held> held;     // kBothEnds, kLaterFirst: messages whose receiver has not come
     std::vector<Held> behind;   // kLaterFirst: messages behind the opposite ones
     int missing = 0;            // members that have not come
     int until_try = 0;          // steps to begin until it is tried again whether nothing disturbs it
@@ -142,7 +141,8 @@ struct CollectiveTime {
   Picoseconds time = 0;  // until the last member is done
   std::uint64_t messages = 0, events = 0, packets = 0;
 };
-// Steps that repeat are simulated once, where all members end them at the same time.
+// Steps that repeat are simulated once, where all members end them at the same time. kInvalidInput: more members than
+// endpoints, a time that does not fit.
 Result<CollectiveTime> time_of_collective(const Topology& topology, Network& network,
                                           std::unique_ptr<Schedule> schedule);
 

@@ -23,7 +23,8 @@ void Collectives::leave_alone(std::uint32_t number) {
     auto way = network_.way({0, run.endpoints[m], run.endpoints[sends_[0].to], sends_[0].bytes});
     if (!way) return;
     const auto& member = run.members[m];
-    way->own = member.posted;
+    // Not by their number: the last one may have been delivered, at this moment, without our having been told.
+    if (member.posted > 0) way->own = member.latest | kMark;
     ways.push_back(*way);
     states.push_back({member.step, member.outstanding[0], 0, 0, later(way->latency, way->passing)});
   }
@@ -82,7 +83,7 @@ void Collectives::disturbed(std::uint32_t number, Picoseconds at) {
   run.until_try = run.schedule->members();
   network_.release(number, alone->ways);
   std::vector<Left> under_way;
-  const auto state = settled(*alone, at, under_way, [&](int member, Picoseconds when) {
+  const auto state = settled(*alone, at - 1, under_way, [&](int member, Picoseconds when) {
     if (!run.members[member].ended) endings_.post(when, {number, member, run.version});
   });
   for (int m = 0; m < run.schedule->members(); ++m) {
@@ -94,7 +95,8 @@ void Collectives::disturbed(std::uint32_t number, Picoseconds at) {
   for (const auto& [m, step, left] : under_way) {
     ++run.members[m].posted;
     auto& way = alone->ways[m];
-    way.message.id = new_message({number, m, (m + 1) % run.schedule->members(), step}) | kMark;
+    run.members[m].latest = new_message({number, m, (m + 1) % run.schedule->members(), step});
+    way.message.id = run.members[m].latest | kMark;
     network_.resume(left, at, way);
   }
 }

@@ -23,7 +23,7 @@ Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
     if (use.hold != kNobody) holder_->disturbed(use.hold, at);
   };
   if (holds_ > 0) for_each_use(message, route, disturb);
-  for_each_use(message, route, [](Use& use) { ++use.messages; });
+  for_each_use(message, route, [&](Use& use) { use.add(message); });
   if (!busy_endpoints_ && host_free_.empty())  // nobody can get in its way before its bytes pass
     stages_.post(later(at, latency(route)), {Stage::kPasses, message, route});
   else
@@ -120,7 +120,7 @@ void StagedNetwork::received(Picoseconds at, const Message& message, std::span<c
 }
 
 void StagedNetwork::deliver(Picoseconds at, const Message& message, std::span<const LinkId> route) {
-  for_each_use(message, route, [](Use& use) { --use.messages; });
+  for_each_use(message, route, [&](Use& use) { use.remove(message); });
   done_.push_back({at, message.id});
 }
 
@@ -153,7 +153,7 @@ bool StagedNetwork::hold(std::uint32_t hold, std::span<const Way> ways, Holder& 
   std::size_t taken = 0;
   for (const auto& way : ways)
     for_each_use(way.message, way.route, [&](Use& use) {
-      free = free && use.hold == kNobody && use.messages == static_cast<std::uint32_t>(way.own);
+      free = free && use.hold == kNobody && use.messages == way.own.has_value() && use.ids == way.own.value_or(0);
       if (free) use.hold = hold, ++taken;
     });
   ++holds_;
@@ -177,7 +177,7 @@ void StagedNetwork::release(std::uint32_t hold, std::span<const Way> ways) {
 
 void StagedNetwork::resume(Picoseconds left, Picoseconds now, const Way& way) {
   const auto& [message, route, latency, passing, own] = way;
-  for_each_use(message, route, [](Use& use) { ++use.messages; });
+  for_each_use(message, route, [&](Use& use) { use.add(message); });
   const auto begins = later(leaves(left, message, route), latency);
   if (begins >= now || route.empty() || message.bytes == 0)
     return stages_.post(begins, {Stage::kPasses, message, route});

@@ -67,6 +67,9 @@ class StagedNetwork : public Network {
   struct Use {
     std::uint32_t messages = 0;
     std::uint32_t hold = kNobody;
+    std::uint64_t ids = 0;  // the sum of theirs, modulo 2^64
+    void add(const Message& message) { ++messages, ids += message.id; }
+    void remove(const Message& message) { --messages, ids -= message.id; }
   };
   static constexpr std::uint32_t kNobody = 0xffffffffu;
 

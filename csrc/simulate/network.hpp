@@ -72,8 +72,8 @@ class Network {
   struct Way {
     Message message;  // each has these ends and this size
     std::span<const LinkId> route;
-    Picoseconds latency, passing;  // how long one takes with nothing else on the way: both
-    int own = 0;                   // messages of the holder that are under way on it
+    Picoseconds latency, passing;           // how long one takes with nothing else on the way: both
+    std::optional<std::uint64_t> own = {};  // the holder's message that is under way on it
   };
   // nullopt where the time depends on what was before, or no way leads there.
   virtual std::optional<Way> way(const Message& message) const;

@@ -24,10 +24,9 @@ class Ring final : public Schedule {
 };
 
 // A tensor (all_gather: each member's) is cut into equal segments of whole elements, P of them a member, the last ones
-// shorter or empty. In step i
-// member m passes segment (m + 1) P + i (all_gather, and the second half of an all_reduce: m P + i) on to the member
-// before it, so that after P (N - 1) steps every member has a part that is reduced, or all parts. In a reduce each then
-// sends its part to the root.
+// shorter or empty. In step i member m passes segment (m + 1) P + i (all_gather, and the second half of an all_reduce:
+// m P + i) on to the member before it, so that after P (N - 1) steps every member has a part that is reduced, or all
+// parts. In a reduce each then sends its part to the root.
 class SegmentedRing final : public Schedule {
  public:
   explicit SegmentedRing(const CollectiveShape& shape) : shape_(shape), reduces_(shape.op != Op::kAllGather) {

@@ -155,7 +155,8 @@ POINT = Point("send", PAIR, 4)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", "[[[[0.1]]]]", "[[[[0.1, NaN]]]]", "[[[]]]", '[[[["a", 1]]]]',
-                                  "[" * 100_000, "[[[[0.1, 0.2], [0.1, 0.2]]]]"])  # fmt: skip
+                                  "[" * 100_000, "[[[[0.1, 0.2], [0.1, 0.2]]]]",
+                                  f"[[[[0.1, 1{'0' * 400}]]]]"])  # fmt: skip
 def test_damaged_results_of_a_rank_are_refused(tmp_path, text):
     path = tmp_path / "0.json"
     path.write_text(text)

@@ -102,6 +102,31 @@ def test_where_peers_decide_the_structure_it_is_captured_what_they_send(run_pris
     assert diff(trace, prismllm.load(tmp_path / "again.prism")) == (True, None)
 
 
+# Messages of real numbers, about which nobody is asked, and of whole ones that decide a size, on the same way.
+MIXED = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(3):
+    size = torch.tensor([step + 1 if rank == 0 else 0])
+    if rank == 0:
+        dist.send(torch.ones(4), 1)
+        dist.send(size, 1)
+    else:
+        dist.recv(torch.empty(4), 0)
+        dist.recv(size, 0)
+    dist.all_reduce(torch.ones(int(size)))
+"""
+
+
+def test_a_message_has_its_number_among_all_that_its_peer_sends(run_prism, captured, tmp_path):
+    trace, *_ = captured(MIXED, world=2)
+    done = time(run_prism, trace.path, "-o", "timed.prism")
+    assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
+
+
 def test_one_of_a_class_is_timed_for_all_of_it(run_prism, captured, told, tmp_path):
     # Ranks with the same computation are of one class here: pairs pass nothing on.
     alike = SLEEPS.replace("0.004 * (rank + 1)", "0.004").replace("(rank - 1) % world", "rank ^ 1").replace(
@@ -198,6 +223,15 @@ def test_times_of_a_bare_trace_are_nothing_to_put_others_onto(run_prism, capture
     trace, *_ = captured(SLEEPS, world=2)
     done = time(run_prism, trace.path, "--only", "0", "--onto", trace.path, "-o", "timed.prism", code=2)
     assert "has no times; accepted: a trace that prism time has written" in done.stderr
+
+
+def test_times_of_another_structure_are_refused_before_anything_runs(run_prism, captured, tmp_path):
+    trace, *_ = captured(SLEEPS, world=2, arguments=("3",))
+    time(run_prism, trace.path, "-o", "three.prism")
+    four, *_ = captured(SLEEPS, world=2, arguments=("4",))
+    done = time(run_prism, four.path, "--only", "0", "--onto", "three.prism", "-o", "x.prism", code=2)
+    assert "--onto: three.prism is of another structure: different in rank 0" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_trace_that_is_missing_or_none(run_prism, tmp_path):

@@ -145,6 +145,13 @@ class CaptureRoute : public Route {
     return sends_[{call.peer, call.tag}]++;
   }
 
+  // Of a rank alone. Those that are answered without a question count as well: rules, and what was kept of a run with
+  // peers, go by the number among all.
+  std::uint64_t next_received(const Call& call) {
+    const std::lock_guard lock(numbers_mutex_);
+    return receives_[{call.peer, call.tag}]++;
+  }
+
   // A call that is wrong in itself is refused here, as a real backend does: the program may catch that and go on.
   Operation operation_of(const Call& call, const Blocks& blocks) const {
     Operation operation;
@@ -194,10 +201,6 @@ class CaptureRoute : public Route {
   // they come with peers.
   int answer_alone(const Call& call, const Blocks& blocks, Operation& operation) {
     const auto inputs = is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
-    if (call.op == Op::kRecv) {
-      const std::lock_guard lock(numbers_mutex_);
-      operation.number = receives_[{call.peer, call.tag}]++;
-    }
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
     if (call.op == Op::kRecv && call.peer < 0) {  // it is one of that peer's messages, too
@@ -223,6 +226,7 @@ class CaptureRoute : public Route {
     if (is_solo()) {
       const auto sequence = is_point_to_point(call.op) ? 0 : sequence_++;
       const bool from_anybody = call.op == Op::kRecv && call.peer < 0;
+      if (call.op == Op::kRecv) operation.number = next_received(call);
       if (!from_anybody && answer_quickly(call.op, group_->rank, blocks.inputs, blocks.outputs)) {
         auto work = new_work(call, blocks, comm, sequence, -1);
         work->answered();

@@ -108,6 +108,8 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     network = _network_of(onto, comm)
     for option, given in (("--slices", [rank for one in slices or [] for rank in one]), ("--only", only or ())):
         check_ranks(option, tuple(given), graph.world_size)
+    if only and (absent := sorted(set(only) - set(ranks))):
+        raise click.UsageError(f"--only: rank {absent[0]} was not recorded in {base}")
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
         raise click.UsageError(f"--slices: rank {left[0]} is in none; accepted: every rank once (or --only and --onto)")
     slots = min(slots or os.cpu_count() or 1, graph.world_size)
@@ -118,6 +120,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         output.result({"slices": chosen})
         output.table(f"slices of {base}", _slice_rows(chosen, len(chosen)))
         return
+    before = _times_before(graph, onto) if onto else None
     program = _program(graph.metadata, words, module)
     trace = trace or f"{base.removesuffix('.prism')}.timed.prism"
     check_writable(trace, "--output")
@@ -146,7 +149,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
                                   members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
                                   warm_up=warmup, **launch)  # fmt: skip
                 runs.append((os.path.join(kept, "fragments"), run))
-            return _write(graph, onto, network, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
+            return _write(graph, before, network, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
 
         try:
             summary, wall_s = run(rules)
@@ -169,6 +172,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     output.table(
         f"timed {base}",
         [
+            ("program", " ".join(program.words)),
             ("slices", f"{len(chosen)} of up to {counted(max(map(len, chosen)), 'rank')}, {counted(repeat, 'run')}"),
             ("time", duration(summary["wall_s"])),
             ("iterations", f"{summary['repetitions']} kept of each rank, {summary['warmup_iterations']} dropped"),
@@ -219,7 +223,9 @@ def _slice_rows(slices: list[list[int]], shown: int) -> list[tuple[str, str]]:
 
 
 def _program(metadata: dict, words: list[str], module: bool) -> Program:
-    words = words or metadata.get("program") or []
+    told = metadata.get("program")
+    if not words and isinstance(told, list) and all(isinstance(word, str) for word in told):
+        words = told
     if not words:
         raise click.UsageError("the trace does not say which program it is of; name it: prism time TRACE PROGRAM ...")
     chosen = Program(words[0], module, words[1:])
@@ -232,11 +238,39 @@ def _program(metadata: dict, words: list[str], module: bool) -> Program:
 
 def _rules_of(metadata: dict) -> str:
     """By which the trace was captured, where they are still there."""
-    rules = metadata.get("inputs", {}).get("rules", "")
-    return os.path.abspath(rules) if rules and os.path.isfile(rules) else "builtin"
+    told = metadata.get("inputs", {})
+    rules = told.get("rules", "") if isinstance(told, dict) else ""
+    return os.path.abspath(rules) if isinstance(rules, str) and os.path.isfile(rules) else "builtin"
 
 
-def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
+def _times_before(graph, path: str):
+    """The trace of --onto, found to be of the same structure before anything runs."""
+    from prismllm.trace import diff, load
+
+    with wrong_use(path):
+        before = load(path)
+        equal, first = diff(graph, before)
+    if not before.timed:
+        raise click.UsageError(f"--onto: {path} has no times; accepted: a trace that prism time has written")
+    if not equal:
+        raise click.UsageError(f"--onto: {path} is of another structure: {_words_of(first, graph)} there")
+    return before
+
+
+def _words_of(first: dict, graph) -> str:
+    """Of a difference between the trace and another."""
+    from prismllm.cli.diff import _in_words
+
+    return _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
+
+
+def _slices_of(timed) -> list[list[int]]:
+    told = timed.metadata.get("timing", {}) if timed is not None else {}
+    slices = told.get("slices", []) if isinstance(told, dict) else []
+    return slices if isinstance(slices, list) and all(isinstance(one, list) for one in slices) else []
+
+
+def _write(graph, before, network, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
            warmup: int | None) -> dict:  # fmt: skip
     import numpy as np
 
@@ -244,9 +278,7 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     from prismllm.timing import repetitions, warm_up
     from prismllm.trace import Trace, diff, load
 
-    base = load(onto) if onto else graph
-    if onto and not base.timed:
-        raise click.UsageError(f"--onto: {onto} has no times; accepted: a trace that prism time has written")
+    base = graph if before is None else before
     took: dict[int, list[tuple[int, str, np.ndarray]]] = {}
     for folder, _ in runs:
         for fragment in fragments_in(folder):
@@ -260,8 +292,7 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     chosen = {rank: sorted(of)[(len(of) - 1) // 2] for rank, of in sorted(took.items())}
     iterations = min(len(each) for _, _, each in chosen.values())
     dropped = warm_up(iterations, warmup)
-    timed_before = base.metadata.get("timing", {}).get("slices", []) if onto else []
-    kept = [one for one in ([r for r in s if r not in chosen] for s in timed_before) if one]
+    kept = [one for one in ([r for r in s if r not in chosen] for s in _slices_of(before)) if one]
     split = sorted({cls for _, run in runs for cls in run["split"]})
     timing = {"method": "slices", "warmup_iterations": dropped, "slices": kept + slices}
     metadata = graph.metadata | {"timing": timing, "clock_domain": [f"rank {r}" for r in range(graph.world_size)]}
@@ -272,21 +303,18 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     except ValueError as reason:
         raise _Differs(f"what the ranks did is not what the trace says: {reason}", 3) from None
     if not equal:
-        from prismllm.cli.diff import _in_words
-
-        words = _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
-        raise _Differs(f"the program does not do what the trace says: {words} now", 3)
+        raise _Differs(f"the program does not do what the trace says: {_words_of(first, graph)} now", 3)
     again = {}
     if "calibrated" in base.metadata:
         from prismllm.calibrate import realign
 
-        with replaying(onto):
+        with replaying(before.path):
             done = realign(base, timed, list(chosen), network)
         timed = done.trace
         again = {"iterations": [{"index": one.index, "time_s": one.time_s} for one in done.iterations],
                  "visited": done.visited, "nodes": done.nodes}  # fmt: skip
     timed.write(path)
-    untimed = [rank for rank in graph.ranks if rank not in chosen and not onto]
+    untimed = [rank for rank in graph.ranks if rank not in chosen and before is None]
     quantile = lambda each, q: float(np.quantile(each[dropped:], q)) * 1e-9  # noqa: E731
     return {
         "slices": slices,

@@ -102,8 +102,8 @@ def _least_squares(residuals, x: np.ndarray, bounds: list[tuple[float, float]]) 
         columns = []
         for i in range(len(x)):
             step = np.zeros(len(x))
-            step[i] = _STEP if x[i] + _STEP <= high[i] else -_STEP
-            columns.append((residuals(x + step) - residuals(x - step)) / (2 * step[i]))
+            step[i] = _STEP
+            columns.append((residuals(x + step) - residuals(x - step)) / (2 * _STEP))
         weights = _weights(r)
         jacobian = np.stack(columns, axis=1) * weights[:, None]
         gradient, square = jacobian.T @ (r * weights), jacobian.T @ jacobian

@@ -64,7 +64,7 @@ def _results(path: str, rank: int, points: list[Point], repeat: int) -> list:
             for rounds in repetitions:
                 assert len(rounds) == (point.rounds if takes_part else 0)
                 assert all(len(pair) == 2 and all(math.isfinite(time) for time in pair) for pair in rounds)
-    except (OSError, ValueError, TypeError, AssertionError, RecursionError) as reason:
+    except (OSError, ValueError, TypeError, OverflowError, AssertionError, RecursionError) as reason:
         raise LaunchError(
             f"what rank {rank} has measured is missing or damaged ({reason or 'wrong lengths'})", 4
         ) from None

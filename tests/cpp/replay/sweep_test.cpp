@@ -106,3 +106,29 @@ TEST_CASE("what time decides is left to the events") {
   }
   CHECK(!run(lanes.graph()).swept);
 }
+
+TEST_CASE("parts of a tree end without somebody who never comes") {
+  Program job(3);
+  for (int r = 0; r < 2; ++r) {
+    job[r].compute((1 + r) * ms);
+    job[r].issue({.op = Op::kBroadcast, .service = 3 * ms, .peer = 1});
+    job[r].compute(ms);
+  }
+  job[2].compute(ms);
+  const auto both = run(job.graph());
+  CHECK(!both.swept);
+  CHECK(both.events[0].duration_ns[2] == 4 * ms);  // issued at 1, the root at 2
+  CHECK(both.events[1].duration_ns[2] == -1);      // the root waits for rank 2
+}
+
+TEST_CASE("messages that are not issued in the order of their numbers meet as they are issued") {
+  Program job(2);
+  job[0].issue({.op = Op::kSend, .service = ms, .peer = 1});
+  job[0].compute(5 * ms);
+  job[0].issue({.op = Op::kSend, .service = ms, .peer = 1});
+  for (int i = 0; i < 2; ++i) job[1].issue({.op = Op::kRecv, .service = ms, .peer = 0});
+  for (auto& node : job[0].record.nodes)
+    if (node.comm >= 0) node.comm = 1 - node.comm;
+  std::swap(job[0].transfers[0], job[0].transfers[1]);
+  CHECK(!run(job.graph()).swept);
+}

@@ -157,3 +157,12 @@ TEST_CASE("an overlap that moves nothing is an error") {
     CHECK(moved.error().message.find("overlap 0 (") == 0);
   }
 }
+
+TEST_CASE("a transfer that nobody issues is left alone") {
+  Program job = loop(8 * ms);
+  for (auto& rank : job.ranks)
+    std::erase_if(rank.record.edges, [&](const auto& edge) { return edge.dst == rank.transfers[0]; });
+  auto moved = overlapped(job.graph(), {{.until = OverlapEdit::Until::kIssue, .iteration = 0}});
+  REQUIRE_FALSE(moved.ok());
+  CHECK(moved.error().message == "overlap 0 (iteration 0): moves no wait for a collective");
+}

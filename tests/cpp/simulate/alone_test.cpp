@@ -174,3 +174,32 @@ TEST_CASE("rings and messages at random on shared links") {
     for (const auto kind : kKinds) compare(topology, kind, scene);
   }
 }
+
+TEST_CASE("rings and messages of which much happens at the same moment") {
+  std::minstd_rand random(11);
+  const auto below = [&](int n) { return static_cast<int>((random() >> 4) % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 3000; ++round) {
+    const int endpoints = 3 + below(3);
+    std::vector<Link> links;
+    for (int e = 0; e < endpoints; ++e) {
+      const double rate = below(3) == 0 ? 2e9 : 1e9;
+      links.push_back({e, endpoints, rate, 0});
+      links.push_back({endpoints, e, rate, 0});
+    }
+    const auto topology = wired(endpoints, 1, links);
+    Scene scene;
+    for (int r = 1 + below(2); r > 0; --r) {  // steps of 1 to 3 us
+      const int members = 2 + below(endpoints - 1);
+      Ring ring{Op::kAllReduce, 1000 * members * (1 + below(3)), {}, {}};
+      for (int e = 0; e < endpoints; ++e) ring.endpoints.push_back(e);
+      std::shuffle(ring.endpoints.begin(), ring.endpoints.end(), random);
+      ring.endpoints.resize(members);
+      for (int m = 0; m < members; ++m) ring.come.push_back(below(3) * kMicrosecond);
+      scene.rings.push_back(std::move(ring));
+    }
+    for (int i = below(5); i > 0; --i)
+      scene.messages.push_back({below(8) * kMicrosecond, below(endpoints), below(endpoints), 1000 * (1 + below(4))});
+    INFO("round " << round);
+    for (const auto kind : kKinds) compare(topology, kind, scene);
+  }
+}

@@ -132,3 +132,15 @@ TEST_CASE("more members than the network has is an error") {
   CHECK(time_of_collective(topology, *network, make_schedule({Op::kAllReduce, 3, 8}, "ring").value()).error().message ==
         "a collective of 3 members on a network of 2; accepted: not more members than endpoints");
 }
+
+TEST_CASE("a time that the clock cannot show is an error") {
+  const auto topology = Topology::one_switch(4, 1, 0);  // a byte a second
+  const auto time = [&](std::int64_t bytes) {
+    const auto network = flow_level(topology);
+    return time_of_collective(topology, *network, make_schedule({Op::kAllReduce, 4, bytes}, "ring").value());
+  };
+  CHECK(time(4'000'000)->time == 6'000'000 * kSecond);        // 69 days
+  for (const std::int64_t bytes : {12'000'000, 100'000'000})  // six steps together, one step alone
+    CHECK(time(bytes).error().message ==
+          "the collective takes longer than the 106 days that the clock of a network shows");
+}
