@@ -29,9 +29,9 @@ void join_by_network(const NetworkOptions& options, Joined& joined, int world_si
   const auto& spec = options.topology->spec();
   std::vector<bool> is_endpoint(static_cast<std::size_t>(spec.vertices));
   for (const auto vertex : spec.endpoint) is_endpoint[vertex] = true;
-  // No way leads through another's endpoint, so that a link of an endpoint is its own.
-  const bool common_links = options.kind == simulate::NetworkKind::kFlowLevel &&
-                            std::any_of(spec.links.begin(), spec.links.end(), [&](const auto& link) {
+  // No way leads through another's endpoint, so that a link of an endpoint is its own. Links between switches may be
+  // anybody's: their use is counted in the order of time.
+  const bool common_links = std::any_of(spec.links.begin(), spec.links.end(), [&](const auto& link) {
                               return !is_endpoint[link.from] && !is_endpoint[link.to];
                             });
   std::unordered_map<int, int> at_vertex, on_host;

@@ -143,6 +143,11 @@ Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& 
     if (timeline.start_ns.size() != record.nodes.size())
       return Error{ErrorCode::kInvalidInput, fmt::format("rank {}: the replay is one of another graph", rank.rank)};
     for (std::size_t node = 0; node < record.nodes.size(); ++node) {
+      if (timeline.duration_ns[node] < 0)
+        return Error{ErrorCode::kInvalidInput,
+                     fmt::format("rank {}: node {} never ends: somebody never joins its communication, for whom nobody "
+                                 "waits; such a replay has no times to be kept",
+                                 rank.rank, node)};
       record.nodes[node].start_ns = timeline.start_ns[node];
       record.nodes[node].duration_ns = timeline.duration_ns[node];
     }

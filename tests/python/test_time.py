@@ -56,7 +56,7 @@ def test_a_rank_has_its_own_spans_and_nothing_of_what_others_take(run_prism, cap
         each = repetitions(columns.mark_node, columns.node_kind, columns.node_lane, columns.duration_ns)
         assert (each >= 4_000_000 * (rank + 1)).all()  # what it slept, as long as no slot was needed for it
         row = summary["ranks"][rank]
-        assert row["rank"] == rank and row["median_s"] == pytest.approx(float(np.median(each[1:])) * 1e-9)
+        assert row["rank"] == rank and row["median_s"] == pytest.approx(float(np.median(each[1:-1])) * 1e-9)
 
 
 def test_the_program_and_its_arguments_are_those_of_the_trace(run_prism, captured, told, tmp_path):
@@ -124,6 +124,13 @@ def test_a_message_has_its_number_among_all_that_its_peer_sends(run_prism, captu
     trace, *_ = captured(MIXED, world=2)
     done = time(run_prism, trace.path, "-o", "timed.prism")
     assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
+
+
+def test_what_is_made_up_is_nothing_that_programs_stumble_over(run_prism, captured, repository, tmp_path):
+    """A norm of gradients that is zero, say, where zeros came from the stage before."""
+    trace, *_ = captured(repository / "examples/gpt3d.py", world=4, arguments=("--tp", 1, "--pp", 2, "--steps", 3))
+    time(run_prism, trace.path, "-o", "timed.prism")
     assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
 
 
@@ -235,6 +242,8 @@ def test_times_of_another_structure_are_refused_before_anything_runs(run_prism, 
 
 
 def test_a_trace_that_is_missing_or_none(run_prism, tmp_path):
+    order = run_prism("time", "--slots", 2, "job.prism", "-o", "x.prism")
+    assert order.returncode == 2 and "all options behind TRACE, or all before it" in order.stderr
     assert "the trace is missing" in run_prism("time", "--slots", 2).stderr
     assert "there is no trace 'absent.prism'" in run_prism("time", "absent.prism").stderr
 

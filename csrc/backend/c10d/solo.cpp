@@ -1,6 +1,9 @@
 #include "backend/c10d/solo.hpp"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -28,8 +31,34 @@ bool is_solo() { return chosen != nullptr; }
 const Answerer& answerer() { return *chosen; }
 std::uint64_t answers_given() { return answers; }
 
-// Own contributions are copied where the outputs are other memory than the inputs. A copy between overlapping memory
-// (an input that is a part of its output) is none.
+namespace {
+
+// Standard normal numbers, the same in every run, whatever the program draws.
+void make_up(const at::Tensor& output) {
+  static const at::Tensor numbers = [] {
+    auto generator = at::detail::createCPUGenerator(1);
+    return at::randn({1 << 16}, generator, at::TensorOptions().dtype(at::kFloat));
+  }();
+  const auto flat = output.is_contiguous() ? output.view({-1}) : at::empty(output.sizes(), output.options()).view({-1});
+  for (std::int64_t first = 0; first < flat.numel(); first += numbers.numel()) {
+    const auto count = std::min(numbers.numel(), flat.numel() - first);
+    flat.narrow(0, first, count).copy_(numbers.narrow(0, 0, count));
+  }
+  if (!output.is_contiguous()) output.copy_(flat.view(output.sizes()));
+}
+
+void take(const at::Tensor& to, const at::Tensor& from) {
+  if (to.data_ptr() == from.data_ptr()) return;
+  if (to.numel() == from.numel())
+    to.copy_(from.reshape(to.sizes()));
+  else
+    make_up(to);
+}
+
+}  // namespace
+
+// Of reductions this rank's own part comes out; what is gathered is its own everywhere; a root's broadcast leaves what is
+// in the buffer; what else is received is made up. Nothing of it is zero, by which programs divide.
 bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs) {
   if (!chosen->quick || op == Op::kBarrier) return false;
@@ -37,21 +66,22 @@ bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs
     for (const auto& tensor : *tensors)
       if (!tensor.is_floating_point() && !tensor.is_complex()) return false;
   ++answers;
-  const auto own = static_cast<std::size_t>(group_rank);
-  const auto copy = [](const at::Tensor& to, const at::Tensor& from) {
-    if (to.data_ptr() != from.data_ptr() && to.numel() == from.numel()) to.copy_(from.view_as(to));
-  };
-  if (inputs.empty() || outputs.empty()) return true;
   const NotOfProgram answering;
   const at::NoGradGuard no_grad;
-  if (op == Op::kAllToAll || op == Op::kAllToAllSingle) {
-    copy(outputs[own], inputs[own]);
-  } else if (inputs.size() == outputs.size()) {  // reductions
-    for (std::size_t i = 0; i < inputs.size(); ++i) copy(outputs[i], inputs[i]);
-  } else if (inputs.size() > outputs.size()) {  // reduce_scatter, the root's scatter: blocks of one member follow
-    for (std::size_t i = 0; i < outputs.size(); ++i) copy(outputs[i], inputs[own * outputs.size() + i]);
-  } else {
-    for (std::size_t i = 0; i < inputs.size(); ++i) copy(outputs[own * inputs.size() + i], inputs[i]);
+  if (op == Op::kBroadcast) return true;
+  if (inputs.empty()) {
+    for (const auto& output : outputs) make_up(output);
+    return true;
+  }
+  const auto own = static_cast<std::size_t>(group_rank);
+  const auto blocks = outputs.size() > inputs.size() ? outputs.size() / inputs.size() : 1;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (op == Op::kAllToAll || op == Op::kAllToAllSingle)
+      take(outputs[i], inputs[own]);
+    else if (inputs.size() > outputs.size())  // reduce_scatter, the root's scatter: blocks of one member follow
+      take(outputs[i], inputs[own * outputs.size() + i]);
+    else
+      take(outputs[i], inputs[blocks > 1 ? i % inputs.size() : i]);
   }
   return true;
 }

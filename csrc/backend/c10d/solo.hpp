@@ -34,8 +34,7 @@ struct Answerer {
   // What a key holds that no rank has set here; nullopt where no rule says it.
   std::function<std::optional<std::vector<std::uint8_t>>(const std::string&)> store_key;
   std::function<void(const std::string&)> absent_key;  // throws: the rank cannot go on without that key
-  // Real numbers are not asked about: peers put in nothing, and what they send is what was in the buffer (timing, where
-  // the virtual side must not cost anything).
+  // Real numbers are not asked about, see answer_quickly() (timing, where the virtual side must not cost anything).
   bool quick = false;
 };
 

@@ -95,6 +95,9 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         if not words:
             raise click.UsageError("the trace is missing; accepted: prism time TRACE [OPTIONS] [PROGRAM [ARGS]...]")
         ctx = click.get_current_context()
+        if len(words) > 1 and words[1].startswith("-"):
+            raise click.UsageError(f"'{words[1]}' stands behind TRACE and other options before it; accepted: all options "
+                                   "behind TRACE, or all before it")  # fmt: skip
         base = TraceFile().convert(words.pop(0), next(p for p in ctx.command.params if p.name == "base"), ctx)
     with wrong_use(base):
         graph = load(base)
@@ -174,10 +177,13 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         [
             ("program", " ".join(program.words)),
             ("slices", f"{len(chosen)} of up to {counted(max(map(len, chosen)), 'rank')}, {counted(repeat, 'run')}"),
+            *([] if data else [("values", "what peers send is made up: losses mean nothing")]),
             ("time", duration(summary["wall_s"])),
             ("iterations", f"{summary['repetitions']} kept of each rank, {summary['warmup_iterations']} dropped"),
             *spread[:_SHOWN],
             *([("", f"and {len(spread) - _SHOWN} more ranks: --json lists all")] if len(spread) > _SHOWN else []),
+            *([("iteration", ", ".join(duration(one["time_s"]) for one in summary["iterations"]))]
+              if summary.get("iterations") else []),
             *([("computed again", f"{summary['visited']} of {summary['nodes']} nodes and transfers")]
               if summary.get("visited") else []),
             *([("untimed", f"{counted(len(untimed), 'rank')}, with the times of one of their class: {_list(untimed)}")]
@@ -315,7 +321,10 @@ def _write(graph, before, network, runs: list[tuple[str, dict]], path: str, slic
                  "visited": done.visited, "nodes": done.nodes}  # fmt: skip
     timed.write(path)
     untimed = [rank for rank in graph.ranks if rank not in chosen and before is None]
-    quantile = lambda each, q: float(np.quantile(each[dropped:], q)) * 1e-9  # noqa: E731
+
+    def quantile(each, q):  # the last iteration has what follows the loop in it
+        return float(np.quantile(each[dropped : -1 if len(each) > dropped + 1 else None], q)) * 1e-9
+
     return {
         "slices": slices,
         "repetitions": iterations - dropped,
