@@ -187,6 +187,7 @@ def test_repeated_slices_keep_the_run_of_median_computation(run_prism, captured,
         (("--slices", "0-1", "--by-class", "1"), "--slices names the ranks already"),
         (("--comm", "program.py"), "--comm is for a trace of --onto that was calibrated on a network"),
         (("--inputs", "absent.py"), "--inputs: there is no file 'absent.py'"),
+        (("--data", "."), "--data: cannot open ./index.prismdata: No such file"),
     ],
 )
 def test_wrong_use_is_told_at_once(run_prism, captured, options, said):
@@ -198,6 +199,37 @@ def test_times_of_a_bare_trace_are_nothing_to_put_others_onto(run_prism, capture
     trace, *_ = captured(SLEEPS, world=2)
     done = time(run_prism, trace.path, "--only", "0", "--onto", trace.path, "-o", "timed.prism", code=2)
     assert "has no times; accepted: a trace that prism time has written" in done.stderr
+
+
+def test_times_of_another_job_are_refused_before_any_rank_runs(run_prism, captured, tmp_path):
+    trace, *_ = captured(SLEEPS, world=2)
+    time(run_prism, trace.path, "-o", "timed.prism")
+    other, *_ = captured(SLEEPS, world=2, arguments=("2",))
+    done = time(run_prism, other.path, "--only", "0", "--onto", "timed.prism", "-o", "again.prism", code=2)
+    assert "timed.prism: --onto is of another job: different in rank 0" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "again.prism").exists()
+
+
+def test_a_damaged_trace_is_told_in_one_line(run_prism, captured, tmp_path):
+    trace, *_ = captured(SLEEPS, world=2)
+    content = (tmp_path / "damaged.prism").write_bytes
+    whole = open(trace.path, "rb").read()
+    lanes = trace.rank(0).node_lane.tobytes()
+    assert whole.count(lanes) >= 1
+    at = whole.index(lanes)
+    content(whole[:at] + b"\xff" * len(lanes) + whole[at + len(lanes) :])
+    for options in (("--plan",), ("-o", "timed.prism")):
+        done = run_prism("time", "damaged.prism", *options)
+        assert (done.returncode, done.stderr.count("damaged.prism"), len(done.stderr.splitlines())) == (2, 1, 1)
+        assert "accepted: below" in done.stderr
+    assert not (tmp_path / "timed.prism").exists()
+
+
+def test_the_trace_is_called_so_in_errors(run_prism, captured):
+    trace, *_ = captured(SLEEPS, world=2)
+    assert "Invalid value for 'TRACE'" in run_prism("time", "absent.prism").stderr
+    assert "it is the TRACE as well" in time(run_prism, trace.path, "-o", trace.path, code=2).stderr
 
 
 def test_a_trace_that_is_missing_or_none(run_prism, tmp_path):

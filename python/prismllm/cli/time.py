@@ -38,6 +38,13 @@ class _TraceFirst(click.Command):
         return super().parse_args(ctx, args)
 
 
+class _TraceOption(click.Option):
+    """TRACE to those who read an error: they have not written the option."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return "'TRACE'"
+
+
 class _Slices(click.ParamType):
     name = "RANKS,RANKS"
 
@@ -54,7 +61,7 @@ class _Slices(click.ParamType):
 @click.command("time", cls=_TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
                context_settings=PROGRAM_LAST,
                epilog="Example: prism time job.prism --slots 2 -o job.timed.prism train.py --steps 8")  # fmt: skip
-@click.option("--trace", "base", type=TraceFile(), hidden=True)
+@click.option("--trace", "base", type=TraceFile(), cls=_TraceOption, hidden=True)
 @click.option("-o", "--output", "trace", metavar="FILE", help="The timed trace to write  [default: TRACE.timed.prism]")
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
 @click.option("--slices", type=_Slices(), help="Which ranks are real at the same time, e.g. 0-7,8-15  [default: as "
@@ -86,6 +93,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
     Waiting and communication are not timed here: `prism calibrate` puts the ranks together."""
+    from prismllm.data import open as recording
     from prismllm.launch.steady import processors_awake
     from prismllm.timing import plan
     from prismllm.trace import load
@@ -108,12 +116,19 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     network = _network_of(onto, comm)
     for option, given in (("--slices", [rank for one in slices or [] for rank in one]), ("--only", only or ())):
         check_ranks(option, tuple(given), graph.world_size)
+        if absent := sorted(set(given) - set(ranks)):
+            raise click.UsageError(f"{option}: rank {absent[0]} was not recorded in {base}")
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
         raise click.UsageError(f"--slices: rank {left[0]} is in none; accepted: every rank once (or --only and --onto)")
     slots = min(slots or os.cpu_count() or 1, graph.world_size)
     members = [sorted(r for r in ranks if graph.rank_class[r] == cls) for cls in range(graph.class_count)]
     wanted = list(only) if only else [r for one in members for r in one[:by_class]] if by_class else ranks
-    chosen = slices or plan(graph, wanted, slots)
+    with wrong_use(base):
+        chosen = slices or plan(graph, wanted, slots)
+        for rank in ranks:
+            graph.rank(rank)  # finds what is damaged
+    if onto:
+        _check_onto(graph, base, onto)
     if only_plan:
         output.result({"slices": chosen})
         output.table(f"slices of {base}", _slice_rows(chosen, len(chosen)))
@@ -124,6 +139,9 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     rules = rules_path(inputs) if inputs else _rules_of(graph.metadata)
     if inputs and inputs != "builtin" and not os.path.isfile(inputs):
         raise click.UsageError(f"--inputs: there is no file '{inputs}'; accepted: a file of rules, or 'builtin'")
+    if data:
+        with wrong_use("--data"):
+            recording(data)
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
@@ -210,6 +228,21 @@ def _network_of(onto: str | None, comm: str | None):
     return network_options(comm, kind, ())
 
 
+def _check_onto(graph, base: str, onto: str) -> None:
+    """Before any rank runs: whether --onto has times, and of the same structure."""
+    from prismllm.cli.diff import _in_words
+    from prismllm.trace import diff, load
+
+    with wrong_use(onto):
+        given = load(onto)
+        if not given.timed:
+            raise ValueError("--onto has no times; accepted: a trace that prism time has written")
+        equal, first = diff(graph, given)
+        if not equal:
+            words = _in_words(first, graph).replace(" in A ", f" in {base} ").replace(" in B", f" in {onto}")
+            raise ValueError(f"--onto is of another job: {words}")
+
+
 def _list(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
 
@@ -219,8 +252,8 @@ def _slice_rows(slices: list[list[int]], shown: int) -> list[tuple[str, str]]:
 
 
 def _program(metadata: dict, words: list[str], module: bool) -> Program:
-    words = words or metadata.get("program") or []
-    if not words:
+    words = words or metadata.get("program")
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
         raise click.UsageError("the trace does not say which program it is of; name it: prism time TRACE PROGRAM ...")
     chosen = Program(words[0], module, words[1:])
     try:
@@ -232,8 +265,16 @@ def _program(metadata: dict, words: list[str], module: bool) -> Program:
 
 def _rules_of(metadata: dict) -> str:
     """By which the trace was captured, where they are still there."""
-    rules = metadata.get("inputs", {}).get("rules", "")
-    return os.path.abspath(rules) if rules and os.path.isfile(rules) else "builtin"
+    of = metadata.get("inputs")
+    rules = of.get("rules") if isinstance(of, dict) else None
+    return os.path.abspath(rules) if rules and isinstance(rules, str) and os.path.isfile(rules) else "builtin"
+
+
+def _slices_of(metadata: dict) -> list[list[int]]:
+    """In which a trace was timed, where it says so."""
+    timing = metadata.get("timing")
+    slices = timing.get("slices") if isinstance(timing, dict) else None
+    return [one for one in slices if isinstance(one, list)] if isinstance(slices, list) else []
 
 
 def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
@@ -245,8 +286,6 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     from prismllm.trace import Trace, diff, load
 
     base = load(onto) if onto else graph
-    if onto and not base.timed:
-        raise click.UsageError(f"--onto: {onto} has no times; accepted: a trace that prism time has written")
     took: dict[int, list[tuple[int, str, np.ndarray]]] = {}
     for folder, _ in runs:
         for fragment in fragments_in(folder):
@@ -260,8 +299,7 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     chosen = {rank: sorted(of)[(len(of) - 1) // 2] for rank, of in sorted(took.items())}
     iterations = min(len(each) for _, _, each in chosen.values())
     dropped = warm_up(iterations, warmup)
-    timed_before = base.metadata.get("timing", {}).get("slices", []) if onto else []
-    kept = [one for one in ([r for r in s if r not in chosen] for s in timed_before) if one]
+    kept = [one for one in ([r for r in s if r not in chosen] for s in _slices_of(base.metadata if onto else {})) if one]
     split = sorted({cls for _, run in runs for cls in run["split"]})
     timing = {"method": "slices", "warmup_iterations": dropped, "slices": kept + slices}
     metadata = graph.metadata | {"timing": timing, "clock_domain": [f"rank {r}" for r in range(graph.world_size)]}
