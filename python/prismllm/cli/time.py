@@ -252,8 +252,9 @@ def _slice_rows(slices: list[list[int]], shown: int) -> list[tuple[str, str]]:
 
 
 def _program(metadata: dict, words: list[str], module: bool) -> Program:
-    words = words or metadata.get("program")
-    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+    if not words:
+        words, module = _recorded_program(metadata.get("program"))
+    if not words:
         raise click.UsageError("the trace does not say which program it is of; name it: prism time TRACE PROGRAM ...")
     chosen = Program(words[0], module, words[1:])
     try:
@@ -261,6 +262,17 @@ def _program(metadata: dict, words: list[str], module: bool) -> Program:
     except ValueError as reason:
         raise click.UsageError(str(reason)) from None
     return chosen
+
+
+def _recorded_program(words) -> tuple[list[str], bool]:
+    """(name and arguments, whether it is a module). Under torchrun the record has the interpreter and its options."""
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        return [], False
+    if os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            words = words[2 if words[0] in ("-X", "-W") else 1 :]
+    return (words[1:], True) if words[:1] == ["-m"] else (words, False)
 
 
 def _rules_of(metadata: dict) -> str:
@@ -299,7 +311,8 @@ def _write(graph, onto: str | None, network, runs: list[tuple[str, dict]], path:
     chosen = {rank: sorted(of)[(len(of) - 1) // 2] for rank, of in sorted(took.items())}
     iterations = min(len(each) for _, _, each in chosen.values())
     dropped = warm_up(iterations, warmup)
-    kept = [one for one in ([r for r in s if r not in chosen] for s in _slices_of(base.metadata if onto else {})) if one]
+    before = _slices_of(base.metadata) if onto else []
+    kept = [one for one in ([r for r in s if r not in chosen] for s in before) if one]
     split = sorted({cls for _, run in runs for cls in run["split"]})
     timing = {"method": "slices", "warmup_iterations": dropped, "slices": kept + slices}
     metadata = graph.metadata | {"timing": timing, "clock_domain": [f"rank {r}" for r in range(graph.world_size)]}
