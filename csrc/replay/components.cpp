@@ -32,8 +32,8 @@ void join_by_network(const NetworkOptions& options, Joined& joined, int world_si
   // No way leads through another's endpoint, so that a link of an endpoint is its own. Links between switches may be
   // anybody's: their use is counted in the order of time.
   const bool common_links = std::any_of(spec.links.begin(), spec.links.end(), [&](const auto& link) {
-                              return !is_endpoint[link.from] && !is_endpoint[link.to];
-                            });
+    return !is_endpoint[link.from] && !is_endpoint[link.to];
+  });
   std::unordered_map<int, int> at_vertex, on_host;
   for (int rank = 0; rank < world_size; ++rank) {
     const int endpoint = options.placement.empty() ? rank : options.placement[rank];

@@ -225,6 +225,8 @@ def test_the_command_on_the_testbed_finds_no_more_than_the_links_let_through(run
     (("-n", 1), "1 is not in the range"), (("-n", 2, "--op", "sned"), "operation 'sned'; accepted"),
     (("-n", 4, "--hosts", 3, "--rate", "1gbit"), "4 ranks on 3 hosts"), (("-n", 2, "--hosts", 2), "go together"),
     (("-n", 2, "-o", "missing/model.toml"), "cannot be written"), (("-n", 2, "--max-bytes", "1K"), "accepted: 16384"),
+    (("-n", 2, "--op", "crossing"), "0 measurements for 3 parameters"),
+    (("-n", 2, "--deadline", "nan"), "--deadline: nan; accepted: seconds from 1 on"),
 ])  # fmt: skip
 def test_wrong_use_is_said(run_prism, tmp_path, words, said):
     done = run_prism("bench-comm", *words)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import prismllm
+from prismllm.cli.time import _recorded_program
 from prismllm.replay import replay
 from prismllm.timing import plan, repetitions, warm_up
 from prismllm.trace import diff
@@ -66,6 +67,27 @@ def test_the_program_and_its_arguments_are_those_of_the_trace(run_prism, capture
     time(run_prism, trace.path, "-o", "b.prism", words=("program.py", "3"))
     assert diff(prismllm.load(tmp_path / "a.prism"), prismllm.load(tmp_path / "b.prism")) == (True, None)
     assert (tmp_path / "b.prism").exists()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "found"),
+    [
+        (["job.py", "-m", "x"], (["job.py", "-m", "x"], False)),
+        (["-m", "package.job", "3"], (["package.job", "3"], True)),
+        (["/usr/bin/python3.11", "-u", "job.py", "3"], (["job.py", "3"], False)),
+        (["python", "-X", "dev", "-m", "package.job"], (["package.job"], True)),
+        (["python"], ([], False)), ([3], ([], False)), ("job.py", ([], False)), (None, ([], False)),
+    ],
+)  # fmt: skip
+def test_the_program_is_found_in_what_a_trace_says(recorded, found):
+    assert _recorded_program(recorded) == found
+
+
+def test_a_module_is_timed_as_it_was_captured(run_prism, tmp_path, told):
+    (tmp_path / "job.py").write_text(SLEEPS)
+    assert run_prism("capture", "-n", 2, "--slots", 2, "-o", "job.prism", "-m", "job").returncode == 0
+    time(run_prism, "job.prism", "-o", "timed.prism")
+    assert told()["slices"] == [[0, 1]]
 
 
 def test_another_structure_is_refused_with_the_first_difference(run_prism, captured, tmp_path):
@@ -219,6 +241,7 @@ def test_repeated_slices_keep_the_run_of_median_computation(run_prism, captured,
         (("--slices", "0-1", "--by-class", "1"), "--slices names the ranks already"),
         (("--comm", "program.py"), "--comm is for a trace of --onto that was calibrated on a network"),
         (("--inputs", "absent.py"), "--inputs: there is no file 'absent.py'"),
+        (("--data", "."), "--data: cannot open ./index.prismdata: No such file"),
     ],
 )
 def test_wrong_use_is_told_at_once(run_prism, captured, options, said):

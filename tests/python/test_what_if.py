@@ -141,6 +141,7 @@ SCENARIO_ERRORS = [
     ("[links]\nlatency_s = 1e-6", "[links] is of the closed form: the transfers of this trace"),
     ("[links]\nlatency = 1", "links: latency = 1; accepted: latency_s, bytes_per_second"),
     ("[links]\nlatency_s = -1", "links: latency_s = -1; accepted: 0 to 1"),
+    (f"x = {'[' * 5000}{']' * 5000}", "values are nested too deeply"),
     ("[network]\nx = 1", "'network' is not known; accepted: tables [[edit]], [[communication]], [[overlap]], [[link]]"),
 ]
 

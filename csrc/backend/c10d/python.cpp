@@ -309,7 +309,7 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
-             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("wall_clock"),
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("wall_clock") = false,
              "wall_clock: also the time without a slot counts.");
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });

@@ -47,7 +47,7 @@ void make_up(const at::Tensor& output) {
   if (!output.is_contiguous()) output.copy_(flat.view(output.sizes()));
 }
 
-void take(const at::Tensor& to, const at::Tensor& from) {
+void put_own(const at::Tensor& to, const at::Tensor& from) {
   if (to.data_ptr() == from.data_ptr()) return;
   if (to.numel() == from.numel())
     to.copy_(from.reshape(to.sizes()));
@@ -57,8 +57,8 @@ void take(const at::Tensor& to, const at::Tensor& from) {
 
 }  // namespace
 
-// Of reductions this rank's own part comes out; what is gathered is its own everywhere; a root's broadcast leaves what is
-// in the buffer; what else is received is made up. Nothing of it is zero, by which programs divide.
+// Of reductions this rank's own part comes out; what is gathered is its own everywhere; a root's broadcast leaves what
+// is in the buffer; what else is received is made up. Nothing of it is zero, by which programs divide.
 bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs) {
   if (!chosen->quick || op == Op::kBarrier) return false;
@@ -77,11 +77,11 @@ bool answer_quickly(Op op, int group_rank, const std::vector<at::Tensor>& inputs
   const auto blocks = outputs.size() > inputs.size() ? outputs.size() / inputs.size() : 1;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (op == Op::kAllToAll || op == Op::kAllToAllSingle)
-      take(outputs[i], inputs[own]);
+      put_own(outputs[i], inputs[own]);
     else if (inputs.size() > outputs.size())  // reduce_scatter, the root's scatter: blocks of one member follow
-      take(outputs[i], inputs[own * outputs.size() + i]);
+      put_own(outputs[i], inputs[own * outputs.size() + i]);
     else
-      take(outputs[i], inputs[blocks > 1 ? i % inputs.size() : i]);
+      put_own(outputs[i], inputs[blocks > 1 ? i % inputs.size() : i]);
   }
   return true;
 }

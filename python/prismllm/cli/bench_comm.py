@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import statistics
 
@@ -43,6 +44,7 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
     if plot:
         check_writable(plot, "--plot")
     from prismllm.comm import Place, fit, make_plan, measure
+    from prismllm.comm.fitting import check_plan
     from prismllm.comm.plan import OPS
     from prismllm.comm.report import by_operation, residual, write_plot
     from prismllm.export.atomic import replacing
@@ -51,8 +53,11 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
     try:
         place = Place(ranks, bed[0] if bed else 1)
         points = make_plan(place, ops or OPS, largest)
+        check_plan(points, place)
     except ValueError as reason:
         raise click.UsageError(str(reason)) from None
+    if not math.isfinite(deadline):
+        raise click.UsageError(f"--deadline: {deadline}; accepted: seconds from 1 on")
     output.say(f"{len(points)} points, each {repeat} times")
     try:
         with made(bed) if bed else contextlib.nullcontext() as testbed:

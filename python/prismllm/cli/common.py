@@ -135,7 +135,8 @@ def wrong_use(what: str):
     try:
         yield
     except (ValueError, OSError) as reason:
-        raise click.UsageError(f"{what}: {reason}") from None
+        told = str(reason)
+        raise click.UsageError(told if told.startswith(f"{what}: ") else f"{what}: {told}") from None
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ class TraceFile(click.ParamType):
                 _graph.open(os.fsencode(value))
         except (ValueError, OSError) as reason:
             self.fail(str(reason))
-        claim(value, f"the {param.human_readable_name}")
+        claim(value, f"the {param.get_error_hint(ctx)}".replace("'", ""))
         return value
 
 

@@ -38,6 +38,13 @@ class _TraceFirst(click.Command):
         return super().parse_args(ctx, args)
 
 
+class _TraceOption(click.Option):
+    """TRACE to those who read an error: they have not written the option."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return "'TRACE'"
+
+
 class _Slices(click.ParamType):
     name = "RANKS,RANKS"
 
@@ -54,7 +61,7 @@ class _Slices(click.ParamType):
 @click.command("time", cls=_TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
                context_settings=PROGRAM_LAST,
                epilog="Example: prism time job.prism --slots 2 -o job.timed.prism train.py --steps 8")  # fmt: skip
-@click.option("--trace", "base", type=TraceFile(), hidden=True)
+@click.option("--trace", "base", type=TraceFile(), cls=_TraceOption, hidden=True)
 @click.option("-o", "--output", "trace", metavar="FILE", help="The timed trace to write  [default: TRACE.timed.prism]")
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
 @click.option("--slices", type=_Slices(), help="Which ranks are real at the same time, e.g. 0-7,8-15  [default: as "
@@ -86,6 +93,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
     Waiting and communication are not timed here: `prism calibrate` puts the ranks together."""
+    from prismllm.data import open as recording
     from prismllm.launch.steady import processors_awake
     from prismllm.timing import plan
     from prismllm.trace import load
@@ -96,8 +104,8 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
             raise click.UsageError("the trace is missing; accepted: prism time TRACE [OPTIONS] [PROGRAM [ARGS]...]")
         ctx = click.get_current_context()
         if len(words) > 1 and words[1].startswith("-"):
-            raise click.UsageError(f"'{words[1]}' stands behind TRACE and other options before it; accepted: all options "
-                                   "behind TRACE, or all before it")  # fmt: skip
+            raise click.UsageError(f"'{words[1]}' stands behind TRACE and other options before it; accepted: all "
+                                   "options behind TRACE, or all before it")  # fmt: skip
         base = TraceFile().convert(words.pop(0), next(p for p in ctx.command.params if p.name == "base"), ctx)
     with wrong_use(base):
         graph = load(base)
@@ -111,14 +119,17 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     network = _network_of(onto, comm)
     for option, given in (("--slices", [rank for one in slices or [] for rank in one]), ("--only", only or ())):
         check_ranks(option, tuple(given), graph.world_size)
-    if only and (absent := sorted(set(only) - set(ranks))):
-        raise click.UsageError(f"--only: rank {absent[0]} was not recorded in {base}")
+        if absent := sorted(set(given) - set(ranks)):
+            raise click.UsageError(f"{option}: rank {absent[0]} was not recorded in {base}")
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
         raise click.UsageError(f"--slices: rank {left[0]} is in none; accepted: every rank once (or --only and --onto)")
     slots = min(slots or os.cpu_count() or 1, graph.world_size)
     members = [sorted(r for r in ranks if graph.rank_class[r] == cls) for cls in range(graph.class_count)]
     wanted = list(only) if only else [r for one in members for r in one[:by_class]] if by_class else ranks
-    chosen = slices or plan(graph, wanted, slots)
+    with wrong_use(base):
+        chosen = slices or plan(graph, wanted, slots)
+        for rank in ranks:
+            graph.rank(rank)  # finds what is damaged
     if only_plan:
         output.result({"slices": chosen})
         output.table(f"slices of {base}", _slice_rows(chosen, len(chosen)))
@@ -130,6 +141,9 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     rules = rules_path(inputs) if inputs else _rules_of(graph.metadata)
     if inputs and inputs != "builtin" and not os.path.isfile(inputs):
         raise click.UsageError(f"--inputs: there is no file '{inputs}'; accepted: a file of rules, or 'builtin'")
+    if data:
+        with wrong_use("--data"):
+            recording(data)
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
@@ -229,9 +243,8 @@ def _slice_rows(slices: list[list[int]], shown: int) -> list[tuple[str, str]]:
 
 
 def _program(metadata: dict, words: list[str], module: bool) -> Program:
-    told = metadata.get("program")
-    if not words and isinstance(told, list) and all(isinstance(word, str) for word in told):
-        words = told
+    if not words:
+        words, module = _recorded_program(metadata.get("program"))
     if not words:
         raise click.UsageError("the trace does not say which program it is of; name it: prism time TRACE PROGRAM ...")
     chosen = Program(words[0], module, words[1:])
@@ -242,11 +255,22 @@ def _program(metadata: dict, words: list[str], module: bool) -> Program:
     return chosen
 
 
+def _recorded_program(words) -> tuple[list[str], bool]:
+    """(name and arguments, whether it is a module). Under torchrun the record has the interpreter and its options."""
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        return [], False
+    if os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            words = words[2 if words[0] in ("-X", "-W") else 1 :]
+    return (words[1:], True) if words[:1] == ["-m"] else (words, False)
+
+
 def _rules_of(metadata: dict) -> str:
     """By which the trace was captured, where they are still there."""
-    told = metadata.get("inputs", {})
-    rules = told.get("rules", "") if isinstance(told, dict) else ""
-    return os.path.abspath(rules) if isinstance(rules, str) and os.path.isfile(rules) else "builtin"
+    of = metadata.get("inputs")
+    rules = of.get("rules") if isinstance(of, dict) else None
+    return os.path.abspath(rules) if rules and isinstance(rules, str) and os.path.isfile(rules) else "builtin"
 
 
 def _times_before(graph, path: str):

@@ -11,7 +11,7 @@ import numpy as np
 
 from prismllm.comm.measure import Measured
 from prismllm.comm.model import CommModel
-from prismllm.comm.plan import Place
+from prismllm.comm.plan import Place, Point
 from prismllm.comm.predict import Predictor
 
 _ROUNDS = 60
@@ -47,12 +47,19 @@ class Fit:
         return [one for one in self.residuals if one.measured.point.held_out]
 
 
+def check_plan(points: Sequence[Point], place: Place) -> list[str]:
+    """The parameters that these can tell. ValueError where they are too few."""
+    used = [point for point in points if not point.held_out]
+    names = CommModel().free(place, {point.op for point in used})
+    if len(used) < len(names):
+        raise ValueError(f"{len(used)} measurements for {len(names)} parameters; accepted: at least as many")
+    return names
+
+
 def fit(measured: Sequence[Measured], place: Place, processors: int, backend: str = "gloo") -> Fit:
     """ValueError where there is too little to fit."""
     used = [one for one in measured if not one.point.held_out]
-    names = CommModel().free(place, {one.point.op for one in used})
-    if len(used) < len(names):
-        raise ValueError(f"{len(used)} measurements for {len(names)} parameters; accepted: at least as many")
+    names = check_plan([one.point for one in measured], place)
     for one in measured:
         if not (one.time_s > 0 and math.isfinite(one.time_s)):
             raise ValueError(f"{one.point.op} of {one.point.bytes} bytes took {one.time_s} s; accepted: above 0")

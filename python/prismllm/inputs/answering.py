@@ -145,8 +145,8 @@ class Answering:
         """For a rank whose program has failed: what it was told, and which rules have not been used."""
         said = [f"rank {self.rank} ran alone on values that rules made; the last that it received:"]
         if self.quick:
-            said = [f"rank {self.rank} ran alone; the real numbers that it received were made up (`--data` or a rule of "
-                    "`--inputs` says what they were), and of others the last:"]  # fmt: skip
+            said = [f"rank {self.rank} ran alone; the real numbers that it received were made up (`--data` or a rule "
+                    "of `--inputs` says what they were), and of others the last:"]  # fmt: skip
         said += [f"  {one}" for one in self.last] or ["  nothing"]
         unused = [rule["rule"] for rule in self._uses() if not rule["times"] and not rule["optional"]]
         return "\n".join(said + [f"  {one} has fitted nothing so far" for one in unused])

@@ -44,7 +44,10 @@ def load_scenario(path: str | os.PathLike) -> Scenario:
     if not os.path.isfile(path):  # a pipe might never end
         raise ValueError("not a regular file")
     with open(path, "rb") as file:
-        given = tomllib.load(file)
+        try:
+            given = tomllib.load(file)
+        except RecursionError:
+            raise ValueError("values are nested too deeply") from None
     if unknown := sorted(given.keys() - _TABLES.keys() - {"links"}):
         tables = ", ".join(f"[[{name}]]" for name in _TABLES)
         raise ValueError(f"'{unknown[0]}' is not known; accepted: tables {tables}, [links]")
