@@ -36,7 +36,8 @@ def test_a_transfer_over_one_link_takes_its_packets_over_its_rate():
     pair = _simulate.Topology(
         vertices=2, link_from=[0, 1], link_to=[1, 0], bytes_per_second=[12.5e9] * 2, latency_ps=[3_000_000] * 2,
         line_bytes_per_second=[12.5e9] * 2, burst_bytes=[0, 0], endpoint=[0, 1], nic=[], vertex_host=[], host=[],
-        host_message_ps=[], spread="balanced")  # fmt: skip
+        host_message_ps=[], host_operation_ps=[], host_bytes_per_second=[], host_processors=[], queue_bytes=0,
+        spread="balanced")  # fmt: skip
     (took,) = arrivals(pair, [0], [1], 100 * MIB)
     assert took == pytest.approx(on_link(100 * MIB) / 12.5e9 + 3e-6, abs=1e-9)
     assert took == pytest.approx(8.439e-3, rel=1e-3)
