@@ -68,7 +68,8 @@ def test_messages_without_bytes_to_oneself_and_through_busy_hosts():
     hosts = _simulate.Topology(
         vertices=4, link_from=[0, 3, 1, 3, 2, 3], link_to=[3, 0, 3, 1, 3, 2], bytes_per_second=[1e9] * 6,
         latency_ps=[0] * 6, line_bytes_per_second=[1e9] * 6, burst_bytes=[0] * 6, endpoint=[0, 1, 2], nic=[],
-        vertex_host=[], host=[0, 0, 1], host_message_ps=[100_000_000, 30_000_000], spread="balanced")  # fmt: skip
+        vertex_host=[], host=[0, 0, 1], host_message_ps=[100_000_000, 30_000_000], host_operation_ps=[],
+        host_bytes_per_second=[], host_processors=[], queue_bytes=0, spread="balanced")  # fmt: skip
     # Both senders are on host 0: they leave at 100 and 200 us; 1,054 bytes pass two links in about 2 us.
     assert arrivals(hosts, [0, 1], [2, 2], 1000) == pytest.approx([132.1e-6, 232.1e-6], abs=0.2e-6)
 
