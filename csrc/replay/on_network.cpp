@@ -101,7 +101,7 @@ void OnNetwork::posted(std::uint32_t receive, std::int64_t at_ns) {
   if (heard_.empty() || peer < 0) return;
   if (const auto same = last_sent_.find({rank, peer}); same != last_sent_.end()) {
     heard_[receive] = simulate::kNever;
-    behind_[same->second].push_back({receive, kNone});
+    behind_[same->second].push_back(receive);
     return;
   }
   heard_[receive] = simulate::later(to_picoseconds(at_ns), sends_->word_waits(endpoint(rank), endpoint(peer)));
@@ -173,9 +173,7 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
     return fail(job_.entry_rank[known], known, wrong("later than the 104 days that a replay on a network may last"));
   if (receive == kNone || heard_.empty()) return this->send(id, at, ended);
   if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
-  for (auto& [message, waiting] : behind_)
-    for (auto& one : waiting)
-      if (one.receive == receive) one.message = id;
+  unheard_[receive] = id;
 }
 
 void OnNetwork::send(std::uint32_t id, Picoseconds at, std::vector<Ended>& ended) {
@@ -218,9 +216,10 @@ void OnNetwork::deliver(const simulate::Delivery& delivery, std::vector<Ended>& 
     const auto last = last_sent_.find(send != kNone ? ends : std::pair{ends.second, ends.first});
     if (last != last_sent_.end() && last->second == id) last_sent_.erase(last);
     if (auto waiting = behind_.extract(id); !waiting.empty())
-      for (const auto& [entry, message] : waiting.mapped()) {
+      for (const auto entry : waiting.mapped()) {
         heard_[entry] = delivery.at;
-        if (message != kNone) this->send(message, delivery.at, ended);
+        if (const auto message = unheard_.extract(entry); !message.empty())
+          this->send(message.mapped(), delivery.at, ended);
       }
   }
   free_messages_.push_back(id);

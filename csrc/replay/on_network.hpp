@@ -75,13 +75,11 @@ class OnNetwork final : public Carrier {
   std::vector<simulate::Picoseconds>
       heard_;  // [entries] when a receive's sender knows of it; kNever until that is known
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t>
-      last_sent_;  // message under way by (source, destination)
-  struct Behind {
-    std::uint32_t receive, message;  // kNone: the sender has not come
-  };
-  std::unordered_map<std::uint32_t, std::vector<Behind>> behind_;  // by message
-  std::vector<std::uint32_t> collective_of_;                       // by run
-  std::vector<Ends> messages_;                                     // by id
+      last_sent_;                                                         // message under way by (source, destination)
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> behind_;  // receives by the message that they wait for
+  std::unordered_map<std::uint32_t, std::uint32_t> unheard_;              // messages that could start, by their receive
+  std::vector<std::uint32_t> collective_of_;                              // by run
+  std::vector<Ends> messages_;                                            // by id
   std::vector<std::uint32_t> free_messages_;
   std::vector<Sender> senders_;  // of the log's flows
   std::optional<Error> error_;   // the first one

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import prismllm
-from prismllm.cli.time import _recorded_program
+from prismllm.cli.time_inputs import recorded_program
 from prismllm.replay import replay
 from prismllm.timing import plan, repetitions, warm_up
 from prismllm.trace import diff
@@ -80,7 +80,7 @@ def test_the_program_and_its_arguments_are_those_of_the_trace(run_prism, capture
     ],
 )  # fmt: skip
 def test_the_program_is_found_in_what_a_trace_says(recorded, found):
-    assert _recorded_program(recorded) == found
+    assert recorded_program(recorded) == found
 
 
 def test_a_module_is_timed_as_it_was_captured(run_prism, tmp_path, told):

@@ -6,6 +6,7 @@
 #include <ATen/ops/randn.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <utility>

@@ -9,24 +9,17 @@ import tempfile
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable, common_options, replaying, wrong_use
-from prismllm.cli.fragments import TraceFile, fragments_in
+from prismllm.cli.common import Output, check_writable, common_options, wrong_use
+from prismllm.cli.fragments import TraceFile
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, run_program
 from prismllm.cli.solo import rules_path
-from prismllm.launch import LaunchResult, Program, RunFolder
+from prismllm.cli.time_inputs import network_of, program_of, recorded_rules, rules_of, times_before
+from prismllm.cli.time_written import Differs, write_timed
+from prismllm.launch import LaunchResult, RunFolder
 from prismllm.units import counted, duration
 
 _SHOWN = 16  # rows of ranks, and of slices
-_RECORDED = """from prismllm import inputs
-
-inputs.rule("recorded", optional=True{condition}).peers(inputs.recorded({folder!r}))
-"""
-_WHOLE = ', dtype=("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64", "bool")'
-
-
-class _Differs(CommandError):
-    """The ranks have not done what the trace says."""
 
 
 class _TraceFirst(click.Command):
@@ -116,7 +109,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         raise click.UsageError("--only times some ranks and --onto has the times of the others; give both")
     if only is not None and by_class:
         raise click.UsageError("--only names the ranks already; give it without --by-class")
-    network = _network_of(onto, comm)
+    network = network_of(onto, comm)
     for option, given in (("--slices", [rank for one in slices or [] for rank in one]), ("--only", only or ())):
         check_ranks(option, tuple(given), graph.world_size)
         if absent := sorted(set(given) - set(ranks)):
@@ -134,11 +127,11 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         output.result({"slices": chosen})
         output.table(f"slices of {base}", _slice_rows(chosen, len(chosen)))
         return
-    before = _times_before(graph, onto) if onto else None
-    program = _program(graph.metadata, words, module)
+    before = times_before(graph, onto) if onto else None
+    program = program_of(graph.metadata, words, module)
     trace = trace or f"{base.removesuffix('.prism')}.timed.prism"
     check_writable(trace, "--output")
-    rules = rules_path(inputs) if inputs else _rules_of(graph.metadata)
+    rules = rules_path(inputs) if inputs else rules_of(graph.metadata)
     if inputs and inputs != "builtin" and not os.path.isfile(inputs):
         raise click.UsageError(f"--inputs: there is no file '{inputs}'; accepted: a file of rules, or 'builtin'")
     if data:
@@ -150,7 +143,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
               "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="prism-time-") as work, processors_awake():
         if data:
-            rules = _recorded(work, data, "")
+            rules = recorded_rules(work, data)
 
         def run(rules: str) -> tuple[dict, float]:
             runs = []
@@ -166,18 +159,20 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
                                   members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
                                   warm_up=warmup, **launch)  # fmt: skip
                 runs.append((os.path.join(kept, "fragments"), run))
-            return _write(graph, before, network, runs, trace, chosen, warmup), sum(run["wall_s"] for _, run in runs)
+            return write_timed(graph, before, network, runs, trace, chosen, warmup), sum(
+                run["wall_s"] for _, run in runs
+            )
 
         try:
             summary, wall_s = run(rules)
-        except _Differs as reason:
+        except Differs as reason:
             if inputs or data or "inputs" in graph.metadata:
                 raise
             output.notice(f"{reason}. Captured again, to see what whole numbers the peers send")
             numbers = os.path.join(work, "numbers")
             os.mkdir(numbers)
             run_program(output, log_dir, trace, lambda *_: {}, data_dir=numbers, data_of_whole_numbers=True, **launch)
-            summary, wall_s = run(_recorded(work, numbers, _WHOLE))
+            summary, wall_s = run(recorded_rules(work, numbers, whole_numbers=True))
     summary["wall_s"] = wall_s
     output.result(summary)
     untimed = summary["untimed"]
@@ -207,159 +202,9 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     )  # fmt: skip
 
 
-def _recorded(folder: str, data: str, condition: str) -> str:
-    """A file of rules: the peers send what they sent in a run that was recorded."""
-    path = os.path.join(folder, "recorded.py")
-    with open(path, "w") as file:
-        file.write(_RECORDED.format(folder=os.path.abspath(data), condition=condition))
-    return path
-
-
-def _network_of(onto: str | None, comm: str | None):
-    """That of a calibrated trace; None where transfers have times of their own."""
-    from prismllm.cli.replay import network_options
-    from prismllm.trace import load
-
-    calibrated = load(onto).metadata.get("calibrated", {}) if onto else {}
-    name = calibrated.get("comm", "") if isinstance(calibrated, dict) else ""
-    file, comma, kind = str(name).rpartition(", ")
-    if not comma:  # "recorded", "closed form", or not calibrated
-        if comm:
-            raise click.UsageError("--comm is for a trace of --onto that was calibrated on a network")
-        return None
-    if not comm:
-        raise click.UsageError(f"--onto: {onto} was calibrated on {name}; give that file with --comm")
-    if os.path.basename(comm) != file:
-        raise click.UsageError(f"--comm {comm}: {onto} was calibrated on {file}")
-    return network_options(comm, kind, ())
-
-
 def _list(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
 
 
 def _slice_rows(slices: list[list[int]], shown: int) -> list[tuple[str, str]]:
     return [(f"slice {number}", f"ranks {_list(one)}") for number, one in enumerate(slices[:shown])]
-
-
-def _program(metadata: dict, words: list[str], module: bool) -> Program:
-    if not words:
-        words, module = _recorded_program(metadata.get("program"))
-    if not words:
-        raise click.UsageError("the trace does not say which program it is of; name it: prism time TRACE PROGRAM ...")
-    chosen = Program(words[0], module, words[1:])
-    try:
-        chosen.check()
-    except ValueError as reason:
-        raise click.UsageError(str(reason)) from None
-    return chosen
-
-
-def _recorded_program(words) -> tuple[list[str], bool]:
-    """(name and arguments, whether it is a module). Under torchrun the record has the interpreter and its options."""
-    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
-        return [], False
-    if os.path.basename(words[0]).startswith("python"):
-        words = words[1:]
-        while words and words[0].startswith("-") and words[0] != "-m":
-            words = words[2 if words[0] in ("-X", "-W") else 1 :]
-    return (words[1:], True) if words[:1] == ["-m"] else (words, False)
-
-
-def _rules_of(metadata: dict) -> str:
-    """By which the trace was captured, where they are still there."""
-    of = metadata.get("inputs")
-    rules = of.get("rules") if isinstance(of, dict) else None
-    return os.path.abspath(rules) if rules and isinstance(rules, str) and os.path.isfile(rules) else "builtin"
-
-
-def _times_before(graph, path: str):
-    """The trace of --onto, found to be of the same structure before anything runs."""
-    from prismllm.trace import diff, load
-
-    with wrong_use(path):
-        before = load(path)
-        equal, first = diff(graph, before)
-    if not before.timed:
-        raise click.UsageError(f"--onto: {path} has no times; accepted: a trace that prism time has written")
-    if not equal:
-        raise click.UsageError(f"--onto: {path} is of another structure: {_words_of(first, graph)} there")
-    return before
-
-
-def _words_of(first: dict, graph) -> str:
-    """Of a difference between the trace and another."""
-    from prismllm.cli.diff import _in_words
-
-    return _in_words(first, graph).replace(" in A ", " in the trace ").removesuffix(" in B")
-
-
-def _slices_of(timed) -> list[list[int]]:
-    told = timed.metadata.get("timing", {}) if timed is not None else {}
-    slices = told.get("slices", []) if isinstance(told, dict) else []
-    return slices if isinstance(slices, list) and all(isinstance(one, list) for one in slices) else []
-
-
-def _write(graph, before, network, runs: list[tuple[str, dict]], path: str, slices: list[list[int]],
-           warmup: int | None) -> dict:  # fmt: skip
-    import numpy as np
-
-    from prismllm import _graph
-    from prismllm.timing import repetitions, warm_up
-    from prismllm.trace import Trace, diff, load
-
-    base = graph if before is None else before
-    took: dict[int, list[tuple[int, str, np.ndarray]]] = {}
-    for folder, _ in runs:
-        for fragment in fragments_in(folder):
-            own = load(fragment)
-            rank = own.ranks[0]
-            columns = own.rank(rank)
-            marks = graph.rank(rank).mark_node
-            same = len(columns.node_kind) == len(graph.rank(rank).node_kind)
-            each = repetitions(marks if same else marks[:0], columns.node_kind, columns.node_lane, columns.duration_ns)
-            took.setdefault(rank, []).append((int(each.sum()), fragment, each))
-    chosen = {rank: sorted(of)[(len(of) - 1) // 2] for rank, of in sorted(took.items())}
-    iterations = min(len(each) for _, _, each in chosen.values())
-    dropped = warm_up(iterations, warmup)
-    kept = [one for one in ([r for r in s if r not in chosen] for s in _slices_of(before)) if one]
-    split = sorted({cls for _, run in runs for cls in run["split"]})
-    timing = {"method": "slices", "warmup_iterations": dropped, "slices": kept + slices}
-    metadata = graph.metadata | {"timing": timing, "clock_domain": [f"rank {r}" for r in range(graph.world_size)]}
-    paths = [os.fsencode(fragment) for _, fragment, _ in chosen.values()]
-    try:
-        timed = Trace(_graph.with_spans_of(base.graph, paths, json.dumps(metadata)))
-        equal, first = diff(graph, timed)
-    except ValueError as reason:
-        raise _Differs(f"what the ranks did is not what the trace says: {reason}", 3) from None
-    if not equal:
-        raise _Differs(f"the program does not do what the trace says: {_words_of(first, graph)} now", 3)
-    again = {}
-    if "calibrated" in base.metadata:
-        from prismllm.calibrate import realign
-
-        with replaying(before.path):
-            done = realign(base, timed, list(chosen), network)
-        timed = done.trace
-        again = {"iterations": [{"index": one.index, "time_s": one.time_s} for one in done.iterations],
-                 "visited": done.visited, "nodes": done.nodes}  # fmt: skip
-    timed.write(path)
-    untimed = [rank for rank in graph.ranks if rank not in chosen and before is None]
-
-    def quantile(each, q):  # the last iteration has what follows the loop in it
-        return float(np.quantile(each[dropped : -1 if len(each) > dropped + 1 else None], q)) * 1e-9
-
-    return {
-        "slices": slices,
-        "repetitions": iterations - dropped,
-        "warmup_iterations": dropped,
-        "untimed": untimed,
-        "split": split,
-        "ranks": [
-            {"rank": rank, "median_s": quantile(each, 0.5), "p05_s": quantile(each, 0.05),
-             "p95_s": quantile(each, 0.95)}
-            for rank, (_, _, each) in chosen.items()
-        ],
-        **again,
-        "trace": path,
-    }  # fmt: skip

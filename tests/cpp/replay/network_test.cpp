@@ -7,7 +7,6 @@
 using namespace prism;
 using namespace prism::test;
 using simulate::Topology;
-using simulate::TopologySpec;
 using simulate::testing::wired;
 
 namespace {
@@ -389,40 +388,5 @@ TEST_CASE("parts of a job that share nothing give what all at once give") {
     CHECK(same_times(parts, whole));
     CHECK(parts.network->link_bytes == whole.network->link_bytes);
     CHECK(parts.network->link_busy_ps == whole.network->link_busy_ps);
-  }
-}
-
-TEST_CASE("a receiver's word that it is ready waits behind what its host is sending") {
-  TopologySpec spec = Topology::one_switch(3, 1e9, 0).spec();
-  spec.queue_bytes = 100'000;  // 0.1 ms
-  const auto topology = Topology::make(std::move(spec)).value();
-  // Rank 1 comes after 1 ms; rank 0 waits to send 1 MB (1 ms) to it, rank 2 for what it sends.
-  const auto ends = [&](bool sends_first) {
-    Program job(3, "nccl");
-    job[0].blocking({.op = Op::kSend, .peer = 1, .bytes = MB});
-    job[2].blocking({.op = Op::kRecv, .peer = 1, .bytes = MB});
-    job[1].compute(ms);
-    const CommSpec send{.op = Op::kSend, .peer = 2, .bytes = MB}, receive{.op = Op::kRecv, .peer = 0, .bytes = MB};
-    const auto both = job[1].batch(sends_first ? std::vector{send, receive} : std::vector{receive, send});
-    job[1].wait(both);
-    const auto report = on(topology, job.graph(false));
-    return std::pair(end_of(report, 1, job[1].transfers[sends_first ? 1 : 0]), end_of(report, 2, job[2].transfers[0]));
-  };
-  CHECK(ends(false) == std::pair(2 * ms, 2 * ms));
-  CHECK(ends(true) == std::pair(2 * ms + ms / 10, 2 * ms));
-}
-
-TEST_CASE("behind what goes to the same rank a word waits until all of it is there") {
-  TopologySpec spec = Topology::one_switch(2, 1e9, 0).spec();
-  spec.queue_bytes = 100'000;
-  const auto topology = Topology::make(std::move(spec)).value();
-  for (const bool sends_first : {false, true}) {
-    Program job(2, "nccl");
-    job[0].wait(job[0].batch({{.op = Op::kRecv, .peer = 1, .bytes = MB}, {.op = Op::kSend, .peer = 1, .bytes = MB}}));
-    job[1].compute(ms);
-    const CommSpec send{.op = Op::kSend, .peer = 0, .bytes = MB}, receive{.op = Op::kRecv, .peer = 0, .bytes = MB};
-    job[1].wait(job[1].batch(sends_first ? std::vector{send, receive} : std::vector{receive, send}));
-    const auto report = on(topology, job.graph(false));
-    CHECK(report.critical_path_ns == (sends_first ? 3 * ms : 2 * ms));  // one after the other, or both at once
   }
 }
