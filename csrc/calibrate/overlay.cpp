@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "replay/program_order.hpp"
+
 namespace prism::calibration {
 
 std::int64_t uncalibrated(const Plan& plan, const std::vector<std::int64_t>& alone_ns) {
   const auto& job = *plan.job;
   std::vector<std::vector<std::uint32_t>> orders;
-  for (const auto& one : job.classes) orders.push_back(in_order(one));
+  for (const auto& one : job.classes) orders.push_back(engine::in_order(one));
   std::int64_t slowest = 0;
   for (int rank = 0; rank < static_cast<int>(job.ranks.size()); ++rank) {
     const auto cls = job.ranks[rank].cls;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "replay/program_order.hpp"
 #include "replay/report.hpp"
 
 namespace prism::calibration {
@@ -11,18 +12,6 @@ namespace {
 using engine::kNone;
 
 NodeKind kind_of(const ClassView& view, std::uint32_t node) { return static_cast<NodeKind>(view.node_kind[node]); }
-
-// [nodes] Iteration, -1 before the first mark.
-std::vector<int> iteration_of(const ClassView& view, const engine::ClassPlan& plan) {
-  std::vector<int> iteration(view.node_kind.size(), -1);
-  for (std::size_t i = 0; i < view.mark_node.size(); ++i) iteration[view.mark_node[i]] = static_cast<int>(i);
-  for (const auto node : in_order(plan)) {
-    const auto before = [&](std::uint32_t next) { iteration[next] = std::max(iteration[next], iteration[node]); };
-    if (plan.next_on_lane[node] != kNone) before(plan.next_on_lane[node]);
-    for (const auto target : plan.out[node]) before(target);
-  }
-  return iteration;
-}
 
 struct Lane {
   std::vector<std::uint32_t> tokens, nodes;  // kind and operation; node: those of transfers left out
@@ -34,7 +23,7 @@ struct Lane {
 using Lanes = std::vector<Lane>;
 
 std::vector<Lanes> lanes_of(const ClassView& view, const engine::ClassPlan& plan, std::size_t count) {
-  const auto iteration = iteration_of(view, plan);
+  const auto iteration = engine::iterations_by_cause(view, plan);
   std::vector<Lanes> lanes(count, Lanes(view.lane_name.size()));
   for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
     const auto kind = kind_of(view, node);
@@ -65,25 +54,6 @@ void cut_last(std::vector<Lanes>& lanes) {
 }
 
 }  // namespace
-
-std::vector<std::uint32_t> in_order(const engine::ClassPlan& plan) {
-  const auto nodes = static_cast<std::uint32_t>(plan.next_on_lane.size());
-  std::vector<std::uint32_t> missing(nodes, 0), order;
-  for (std::uint32_t node = 0; node < nodes; ++node) {
-    missing[node] += static_cast<std::uint32_t>(plan.in[node].size());
-    if (plan.next_on_lane[node] != kNone) ++missing[plan.next_on_lane[node]];
-  }
-  for (std::uint32_t node = 0; node < nodes; ++node)
-    if (missing[node] == 0) order.push_back(node);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto before = [&](std::uint32_t next) {
-      if (--missing[next] == 0) order.push_back(next);
-    };
-    if (plan.next_on_lane[order[i]] != kNone) before(plan.next_on_lane[order[i]]);
-    for (const auto target : plan.out[order[i]]) before(target);
-  }
-  return order;
-}
 
 Repetitions find_repetitions(const engine::Job& job, int cls) {
   const ClassView& view = job.views[static_cast<std::size_t>(cls)];

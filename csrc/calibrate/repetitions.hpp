@@ -25,12 +25,7 @@ struct Repetitions {
   std::size_t open_model = 0;               // the iteration that has the other one
 };
 
-// Of a class. A node belongs to the iteration of the latest mark that it depends on, in program order and through
-// hand-overs between lanes, so that it does not matter how the lanes' times interleave; to none before the first mark,
-// and to none on a lane to which nothing is handed over.
+// Of a class; see engine::iterations_by_cause().
 Repetitions find_repetitions(const engine::Job& job, int cls);
-
-// The nodes of a class, each behind all that it depends on (Kahn's algorithm).
-std::vector<std::uint32_t> in_order(const engine::ClassPlan& plan);
 
 }  // namespace prism::calibration

@@ -4,23 +4,9 @@
 
 #include <algorithm>
 
+#include "replay/draw.hpp"
+
 namespace prism::calibration {
-namespace {
-
-// A number that depends on all of these and looks random: the finalizer of splitmix64 (Steele, Lea, Flood 2014), which
-// needs no state that threads would share.
-std::uint64_t mixed(std::uint64_t z) {
-  z += 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-std::uint64_t drawn(std::uint64_t seed, int sample, int rank, std::size_t iteration) {
-  const auto where = mixed(mixed(seed) ^ static_cast<std::uint64_t>(sample));
-  return mixed(mixed(where ^ static_cast<std::uint64_t>(rank)) ^ iteration);
-}
-
-}  // namespace
 
 Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> asked, std::optional<int> known) {
   Sampling sampling(job);
@@ -91,7 +77,7 @@ void Sampling::draw(std::uint64_t seed, int sample, engine::Durations& durations
     for (auto i = static_cast<std::size_t>(warmup_); i < iterations.size(); ++i) {
       const auto& pool = pools[iterations[i].structure];
       if (pool.size() < 2) continue;
-      const int from = pool[drawn(seed, sample, rank, i) % pool.size()];
+      const int from = pool[engine::drawn(seed, sample, rank, i) % pool.size()];
       auto& own = durations.own(rank);
       const auto& spans = iterations[i].spans;
       for (std::size_t k = 0; k < spans.size(); ++k) own[spans[k]] = duration(rank, from, k);

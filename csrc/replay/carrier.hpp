@@ -5,20 +5,22 @@
 #include <vector>
 
 #include "core/result.hpp"
-#include "replay/job.hpp"
+#include "replay/in_flight.hpp"
 #include "replay/service_times.hpp"
 
 namespace prism::engine {
 
 // Called with times that never go back. What ends is appended to `ended`, then or in a later call, at a time that is
-// not before the one in hand; entries of the graph only, each once.
+// not before the one in hand; parts that are under way only, each once.
 class Carrier {
  public:
   struct Ended {
-    std::uint32_t entry;
+    std::uint32_t part;
     std::int64_t at_ns;
   };
   virtual ~Carrier() = default;
+  // Before all others: what the numbers of parts and meetings mean. It outlives the carrier's use.
+  virtual void attach(const InFlight& in_flight) = 0;
   // A backend's worker has taken up a member's part in a collective.
   virtual void came(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
   // The same, where the rule is not the last member's: it may have to wait for others to start.
@@ -26,10 +28,12 @@ class Carrier {
   // A receive has been posted: its sender will hear of it.
   virtual void posted(std::uint32_t, std::int64_t) {}
   // It can start, by the rule of the progress model.
-  virtual void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) = 0;
+  virtual void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) = 0;
   // Both ends of a message are there. kNone: the end is on a rank that is not in the graph.
   virtual void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
                              std::vector<Ended>& ended) = 0;
+  // All members of a collective that are in the graph are done: its number will be another's.
+  virtual void over(std::uint32_t /*meeting*/) {}
   // Lets time go on until just before `until_ns`, but not beyond the first moment at which something ends. The first
   // error of any call comes out here.
   virtual Result<void> advance(std::int64_t /*until_ns*/, std::vector<Ended>&) { return {}; }
@@ -43,17 +47,20 @@ class Carrier {
 class FixedTimes final : public Carrier {
  public:
   explicit FixedTimes(const ServiceTimes& service) : service_(service) {}
-  void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override {
-    ended.push_back({entry, at_ns + service_.duration_ns[entry]});
+  void attach(const InFlight& in_flight) override { in_flight_ = &in_flight; }
+  void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override {
+    const Part& own = (*in_flight_)[part];
+    ended.push_back({part, at_ns + service_.duration_ns[in_flight_->job().ranks[own.rank].entry_base + own.comm]});
   }
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
                      std::vector<Ended>& ended) override {
-    for (const auto entry : {send, receive})
-      if (entry != kNone) start(entry, at_ns, ended);
+    for (const auto part : {send, receive})
+      if (part != kNone) start(part, at_ns, ended);
   }
 
  private:
   const ServiceTimes& service_;
+  const InFlight* in_flight_ = nullptr;
 };
 
 }  // namespace prism::engine

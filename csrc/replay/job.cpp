@@ -37,6 +37,15 @@ ClassPlan plan_class(const ClassView& view) {
     last[lane] = node;
   }
   for (std::uint32_t slot : view.comm_group) plan.queues = std::max(plan.queues, slot + 1);
+  std::vector<std::uint32_t> slots, comms;
+  for (std::uint32_t c = 0; c < view.comm_op.size(); ++c) {
+    const auto op = static_cast<Op>(view.comm_op[c]);
+    plan.any_source |= op == Op::kRecv && view.comm_peer[c] < 0;
+    if (!is_point_to_point(op)) comms.push_back(c);
+  }
+  std::stable_sort(comms.begin(), comms.end(), [&](auto a, auto b) { return view.comm_seq[a] < view.comm_seq[b]; });
+  for (const auto c : comms) slots.push_back(view.comm_group[c]);
+  plan.collectives = adjacency(plan.queues, slots, comms);
   return plan;
 }
 
@@ -67,6 +76,7 @@ class Matcher {
     for (int rank = 0; rank < graph_.world_size(); ++rank)
       if (job_.ranks[rank].cls >= 0) PRISM_RETURN_IF_ERROR(match(rank));
     for (const Collective& c : job_.collectives) job_.unmet += c.recorded < c.size;
+    note_members();
     return {};
   }
 
@@ -173,6 +183,20 @@ class Matcher {
     return {};
   }
 
+  void note_members() {
+    for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+      const auto ranks = graph_.group_members(g);
+      job_.in_graph_of.push_back(static_cast<std::uint32_t>(
+          std::count_if(ranks.begin(), ranks.end(), [&](auto rank) { return graph_.class_of(rank) >= 0; })));
+    }
+    for (int rank = 0; rank < graph_.world_size(); ++rank)
+      for (std::uint32_t slot = 0; job_.ranks[rank].cls >= 0 && slot < job_.plan(rank).queues; ++slot) {
+        const auto& members = groups_[graph_.group_of_slot(rank, slot)].members;
+        const auto own = members.find(rank);
+        job_.own_member.push_back(own == members.end() ? kNone : own->second);
+      }
+  }
+
   Job& job_;
   const ExecutionGraph& graph_;
   std::vector<Group> groups_;
@@ -188,6 +212,7 @@ Result<Job> prepare(const ExecutionGraph& graph) {
   for (int c = 0; c < static_cast<int>(graph.class_count()); ++c) {
     job.views.push_back(graph.class_view(c));
     job.classes.push_back(plan_class(job.views.back()));
+    job.programs.push_back(compile(job.views.back(), job.classes.back(), nullptr));
   }
   std::uint64_t entries = 0, lanes = 0, queues = 0;
   for (int rank = 0; rank < graph.world_size(); ++rank) {
@@ -210,6 +235,12 @@ Result<Job> prepare(const ExecutionGraph& graph) {
   job.queues = static_cast<std::uint32_t>(queues);
   PRISM_RETURN_IF_ERROR(Matcher(job).run());
   return job;
+}
+
+void forget_entries(Job& job) {
+  for (auto* column : {&job.meets, &job.entry_member, &job.member_entry}) *column = {};
+  job.entry_rank = {};
+  job.collectives = {};
 }
 
 }  // namespace prism::engine

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "graph/graph.hpp"
+#include "replay/class_program.hpp"
 #include "replay/progress_model.hpp"
 
 namespace prism::engine {
@@ -27,7 +28,9 @@ struct ClassPlan {
   std::vector<std::uint32_t> next_on_lane;      // [nodes], transfers left out
   std::vector<std::uint32_t> lane_first;        // [lanes]
   std::vector<std::uint32_t> transfer_of_comm;  // [comms]: node, or kNone
+  Adjacency collectives;                        // of each group slot by number: communications
   std::uint32_t queues = 0;                     // group slots: one queue of collectives each
+  bool any_source = false;                      // receives
 };
 
 // An entry is one rank's part in one communication: entry_base of the rank + index of the communication.
@@ -49,9 +52,13 @@ struct Job {
   const ExecutionGraph* graph = nullptr;
   ProgressModel model;
   std::vector<ClassPlan> classes;
-  std::vector<RankPlan> ranks;  // [world size]
+  std::vector<ClassProgram> programs;      // [classes]
+  std::vector<RankPlan> ranks;             // [world size]
+  std::vector<std::uint32_t> own_member;   // [queues] group rank
+  std::vector<std::uint32_t> in_graph_of;  // [groups] members whose rank is in the graph
   std::uint32_t entries = 0, lanes = 0, queues = 0, mailboxes = 0;
 
+  // What is as large as the communications of all ranks. Engine does without, see forget_entries().
   std::vector<std::uint32_t> meets;         // [entries]: index of the collective, or of the mailbox of a message
   std::vector<std::int32_t> entry_rank;     // [entries]
   std::vector<std::uint32_t> entry_member;  // [entries]: own group rank, in collectives
@@ -83,5 +90,7 @@ struct Job {
 };
 
 Result<Job> prepare(const ExecutionGraph& graph);
+// Frees the columns that are as large as the communications of all ranks: for an engine that runs for long.
+void forget_entries(Job& job);
 
 }  // namespace prism::engine

@@ -56,9 +56,8 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<sim
       options_(std::move(options)),
       link_use_(options_.topology->links().size(), options_.bins),
       network_(std::move(network)),
-      run_of_(job.collectives.size(), kNone),
-      ready_(options_.topology->spec().host_operation.empty() ? 0 : job.entries, 0),
-      heard_(options_.topology->spec().queue_bytes == 0 ? 0 : job.entries, 0) {
+      hosts_operate_(!options_.topology->spec().host_operation.empty()),
+      words_wait_(options_.topology->spec().queue_bytes != 0) {
   use_network();
 }
 
@@ -76,29 +75,43 @@ Result<void> OnNetwork::start_over() {
   return {};
 }
 
-void OnNetwork::fail(int rank, std::uint32_t entry, const Error& error) {
-  if (!error_) error_ = Error{error.code, fmt::format("rank {}: {}: {}", rank, describe(job_, entry), error.message)};
+void OnNetwork::fail(int rank, std::uint32_t part, const Error& error) {
+  const Part& own = (*in_flight_)[part];
+  const auto& plan = in_flight_->comm(part);
+  fail(rank, plan.op, in_flight_->seq(own.rank, own.comm, own.round),
+       job_.graph->group_of_slot(own.rank, plan.group), error);
 }
 
-void OnNetwork::taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
-  enter(entry, at_ns, ended);
+void OnNetwork::fail(int rank, Op op, std::int64_t seq, std::uint32_t group, const Error& error) {
+  if (!error_)
+    error_ = Error{error.code, fmt::format("rank {}: {} {} of group '{}': {}", rank, name(op), seq,
+                                           job_.graph->group_name(group), error.message)};
 }
 
-void OnNetwork::came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
+void OnNetwork::taken_up(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
+  enter(part, at_ns, ended);
+}
+
+void OnNetwork::came(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
   const auto at = to_picoseconds(at_ns);
-  if (!ready_.empty() && at != simulate::kNever)
-    ready_[entry] = sends_->begin_operation(endpoint(job_.entry_rank[entry]), at);
-  if (enters_as_it_comes(entry)) enter(entry, at_ns, ended);
+  if (hosts_operate_) {
+    if (part >= ready_.size()) ready_.resize(part + 1);
+    ready_[part] = at == simulate::kNever ? 0 : sends_->begin_operation(endpoint(rank_of(part)), at);
+  }
+  if (enters_as_it_comes(part)) enter(part, at_ns, ended);
 }
 
-bool OnNetwork::enters_as_it_comes(std::uint32_t entry) const {
-  const auto members = job_.collectives[job_.meets[entry]].size;
-  return is_later_first(simulate::kind_of(job_.op(entry)), members, job_.model, options_);
+bool OnNetwork::enters_as_it_comes(std::uint32_t part) const {
+  const Meeting& meeting = meeting_of(part);
+  return is_later_first(simulate::kind_of(meeting.op), meeting.size, job_.model, options_);
 }
 
 void OnNetwork::posted(std::uint32_t receive, std::int64_t at_ns) {
-  const int rank = job_.entry_rank[receive], peer = job_.peer(receive);
-  if (heard_.empty() || peer < 0) return;
+  if (!words_wait_) return;
+  if (receive >= heard_.size()) heard_.resize(receive + 1);
+  heard_[receive] = 0;
+  const int rank = rank_of(receive), peer = in_flight_->peer(receive);
+  if (peer < 0) return;
   if (const auto same = last_sent_.find({rank, peer}); same != last_sent_.end()) {
     heard_[receive] = simulate::kNever;
     behind_[same->second].push_back(receive);
@@ -107,59 +120,55 @@ void OnNetwork::posted(std::uint32_t receive, std::int64_t at_ns) {
   heard_[receive] = simulate::later(to_picoseconds(at_ns), sends_->word_waits(endpoint(rank), endpoint(peer)));
 }
 
-void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
+void OnNetwork::start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
   // By other rules each member is in since it has been taken up, and its messages find out whom they need.
-  if (job_.model.rule(job_.op(entry)) == StartRule::kLastMember && !enters_as_it_comes(entry))
-    enter(entry, at_ns, ended);
+  if (job_.model.rule(meeting_of(part).op) == StartRule::kLastMember && !enters_as_it_comes(part))
+    enter(part, at_ns, ended);
 }
 
-void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
-  const auto at = to_picoseconds(at_ns);
+void OnNetwork::enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
+  auto at = to_picoseconds(at_ns);
   if (at == simulate::kNever)
-    return fail(job_.entry_rank[entry], entry, wrong("later than the 104 days that a replay on a network may last"));
-  const auto collective = job_.meets[entry];
-  if (run_of_[collective] == kNone) begin(collective, at);
+    return fail(rank_of(part), part, wrong("later than the 104 days that a replay on a network may last"));
+  const auto meeting = (*in_flight_)[part].meeting;
+  if (meeting >= run_of_.size()) run_of_.resize(meeting + 1, kNone);
+  if (run_of_[meeting] == kNone) begin(part, at);
   if (error_) return;
-  check(collectives_->enter(run_of_[collective], static_cast<int>(job_.entry_member[entry]), std::max(at, ready(entry)),
-                            done_));
+  if (hosts_operate_) at = std::max(at, ready_[part]);
+  check(collectives_->enter(run_of_[meeting], static_cast<int>(in_flight_->own_member(part)), at, done_));
   take_done(ended);
 }
 
 // Members whose rank is not in the graph come with the first of the others.
-void OnNetwork::begin(std::uint32_t index, Picoseconds at) {
-  const Collective& collective = job_.collectives[index];
-  const auto ranks = job_.graph->group_members(collective.group);
-  const auto* const entries = job_.member_entry.data() + collective.member_base;
-  auto traffic = traffic_of(job_, collective, options_);
+void OnNetwork::begin(std::uint32_t part, Picoseconds at) {
+  const Meeting& meeting = meeting_of(part);
+  const auto ranks = job_.graph->group_members(meeting.group);
+  auto traffic = traffic_of(*in_flight_, meeting, options_);
   auto schedule = simulate::make_schedule(traffic.shape, traffic.algorithm);
-  if (!schedule) {
-    const auto known = std::find_if(entries, entries + collective.size, is_entry);
-    return fail(job_.entry_rank[*known], *known, schedule.error());
-  }
+  if (!schedule) return fail(rank_of(part), part, schedule.error());
   std::vector<std::int32_t> endpoints;
   for (const auto rank : ranks) endpoints.push_back(endpoint(rank));
   const auto run = collectives_->begin(std::move(schedule).value(), std::move(endpoints), traffic.manner);
-  run_of_[index] = run;
-  if (run >= collective_of_.size()) collective_of_.resize(run + 1);
-  collective_of_[run] = index;
-  for (std::uint32_t m = 0; m < collective.size; ++m)
-    if (entries[m] == kNotRecorded) check(collectives_->enter(run, static_cast<int>(m), at, done_));
+  run_of_[(*in_flight_)[part].meeting] = run;
+  if (run >= runs_.size()) runs_.resize(run + 1);
+  runs_[run] = {(*in_flight_)[part].meeting, meeting.group, meeting.seq, meeting.op};
+  for (std::uint32_t m = 0; m < meeting.size; ++m)
+    if (in_flight_->member(meeting, m) == kNotRecorded) check(collectives_->enter(run, static_cast<int>(m), at, done_));
 }
 
 void OnNetwork::check(const Result<void>& of_collectives) {
   if (of_collectives) return;
   const auto& refused = collectives_->refused();
-  const Collective& collective = job_.collectives[collective_of_[refused.run]];
-  const auto ranks = job_.graph->group_members(collective.group);
-  const auto* const entries = job_.member_entry.data() + collective.member_base;
-  const auto known = *std::find_if(entries, entries + collective.size, is_entry);
-  fail(ranks[refused.from], known,
+  const auto& run = runs_[refused.run];
+  const auto ranks = job_.graph->group_members(run.group);
+  fail(ranks[refused.from], run.op, run.seq, run.group,
        wrong(fmt::format("to rank {}: {}", ranks[refused.to], of_collectives.error().message)));
 }
 
 void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
                               std::vector<Ended>& ended) {
   const auto known = send != kNone ? send : receive;
+  const auto bytes = in_flight_->comm(known).bytes();
   const auto at = to_picoseconds(at_ns);
   std::uint32_t id = static_cast<std::uint32_t>(messages_.size());
   if (free_messages_.empty()) {
@@ -168,23 +177,25 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
     id = free_messages_.back();
     free_messages_.pop_back();
   }
-  messages_[id] = {send, receive, send != kNone && bytes_of(job_, known) <= job_.model.send_buffer_bytes};
+  const Sender sender{send != kNone ? rank_of(send) : in_flight_->peer(receive),
+                      receive != kNone ? rank_of(receive) : in_flight_->peer(send),
+                      send != kNone ? static_cast<std::int32_t>((*in_flight_)[send].comm) : -1};
+  messages_[id] = {send, receive, send != kNone && bytes <= job_.model.send_buffer_bytes, sender, bytes};
   if (at == simulate::kNever)
-    return fail(job_.entry_rank[known], known, wrong("later than the 104 days that a replay on a network may last"));
-  if (receive == kNone || heard_.empty()) return this->send(id, at, ended);
+    return fail(rank_of(known), known, wrong("later than the 104 days that a replay on a network may last"));
+  if (receive == kNone || !words_wait_) return this->send(id, at, ended);
   if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
   unheard_[receive] = id;
 }
 
 void OnNetwork::send(std::uint32_t id, Picoseconds at, std::vector<Ended>& ended) {
-  const auto [send, receive, sender_is_done] = messages_[id];
-  const auto known = send != kNone ? send : receive;
-  const int source = send != kNone ? job_.entry_rank[send] : job_.peer(receive);
-  const int destination = receive != kNone ? job_.entry_rank[receive] : job_.peer(send);
+  const auto& [send, receive, sender_is_done, sender, bytes] = messages_[id];
   if (sender_is_done) ended.push_back({send, to_nanoseconds(at)});
-  if (!heard_.empty()) last_sent_[{source, destination}] = id;
-  const auto sent = sends_->send(at, {id, endpoint(source), endpoint(destination), bytes_of(job_, known)});
-  if (!sent) fail(source, known, wrong(fmt::format("to rank {}: {}", destination, sent.error().message)));
+  if (words_wait_) last_sent_[{sender.source, sender.destination}] = id;
+  const auto sent = sends_->send(at, {id, endpoint(sender.source), endpoint(sender.destination), bytes});
+  if (!sent)
+    fail(sender.source, send != kNone ? send : receive,
+         wrong(fmt::format("to rank {}: {}", sender.destination, sent.error().message)));
 }
 
 Result<void> OnNetwork::advance(std::int64_t until_ns, std::vector<Ended>& ended) {
@@ -209,50 +220,45 @@ void OnNetwork::deliver(const simulate::Delivery& delivery, std::vector<Ended>& 
     check(collectives_->delivered(delivery, done_));
     return take_done(ended);
   }
-  const auto [send, receive, sender_is_done] = messages_[delivery.id];
+  const auto [send, receive, sender_is_done, sender, bytes] = messages_[delivery.id];
   const auto id = static_cast<std::uint32_t>(delivery.id);
-  if (!heard_.empty()) {
-    const std::pair ends{job_.entry_rank[send != kNone ? send : receive], job_.peer(send != kNone ? send : receive)};
-    const auto last = last_sent_.find(send != kNone ? ends : std::pair{ends.second, ends.first});
+  if (words_wait_) {
+    const auto last = last_sent_.find({sender.source, sender.destination});
     if (last != last_sent_.end() && last->second == id) last_sent_.erase(last);
     if (auto waiting = behind_.extract(id); !waiting.empty())
-      for (const auto entry : waiting.mapped()) {
-        heard_[entry] = delivery.at;
-        if (const auto message = unheard_.extract(entry); !message.empty())
+      for (const auto part : waiting.mapped()) {
+        heard_[part] = delivery.at;
+        if (const auto message = unheard_.extract(part); !message.empty())
           this->send(message.mapped(), delivery.at, ended);
       }
   }
   free_messages_.push_back(id);
-  for (const auto entry : {sender_is_done ? kNone : send, receive})
-    if (entry != kNone) ended.push_back({entry, to_nanoseconds(delivery.at)});
+  for (const auto part : {sender_is_done ? kNone : send, receive})
+    if (part != kNone) ended.push_back({part, to_nanoseconds(delivery.at)});
 }
 
 void OnNetwork::take_done(std::vector<Ended>& ended) {
   for (const auto& one : done_) {
-    const Collective& collective = job_.collectives[collective_of_[one.run]];
-    const auto entry = job_.member_entry[collective.member_base + static_cast<std::uint32_t>(one.member)];
-    if (!is_entry(entry)) continue;
+    const auto& run = runs_[one.run];
+    const auto rank = job_.graph->group_members(run.group)[static_cast<std::size_t>(one.member)];
+    if (job_.ranks[rank].cls < 0) continue;
+    const Meeting& meeting = in_flight_->meeting(run.meeting);
+    const auto part = in_flight_->member(meeting, static_cast<std::uint32_t>(one.member));
     auto at = one.at;
-    if (job_.model.copies_gathered && simulate::kind_of(collective.op) == Op::kAllGather)
-      at = sends_->copy(endpoint(job_.entry_rank[entry]), at, bytes_of(job_, entry));
-    ended.push_back({entry, to_nanoseconds(at)});
+    if (job_.model.copies_gathered && simulate::kind_of(meeting.op) == Op::kAllGather)
+      at = sends_->copy(endpoint(rank), at, in_flight_->comm(part).bytes());
+    ended.push_back({part, to_nanoseconds(at)});
   }
   done_.clear();
 }
 
 OnNetwork::Sender OnNetwork::sender_of(std::uint64_t id) const {
-  if ((id & simulate::Collectives::kMark) == 0) {
-    const auto send = messages_[id].send, receive = messages_[id].receive;
-    return {send != kNone ? job_.entry_rank[send] : job_.peer(receive),
-            receive != kNone ? job_.entry_rank[receive] : job_.peer(send),
-            send != kNone ? static_cast<std::int32_t>(job_.comm_of(send)) : -1};
-  }
+  if ((id & simulate::Collectives::kMark) == 0) return messages_[id].sender;
   const auto& between = collectives_->between(id);
-  const Collective& collective = job_.collectives[collective_of_[between.run]];
-  const auto ranks = job_.graph->group_members(collective.group);
-  const auto entry = job_.member_entry[collective.member_base + static_cast<std::uint32_t>(between.from)];
-  return {ranks[between.from], ranks[between.to],
-          is_entry(entry) ? static_cast<std::int32_t>(job_.comm_of(entry)) : -1};
+  const auto& run = runs_[between.run];
+  const auto ranks = job_.graph->group_members(run.group);
+  const auto place = in_flight_->place_of(run.group, run.seq, ranks[between.from]);
+  return {ranks[between.from], ranks[between.to], place ? static_cast<std::int32_t>(place->comm) : -1};
 }
 
 NetworkUse OnNetwork::use() const {

@@ -24,11 +24,13 @@ class OnNetwork final : public Carrier {
   // kInvalidInput: fewer endpoints than ranks, an algorithm that is none. Errors as of simulate::make_network().
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
-  void came(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
-  void taken_up(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
-  void posted(std::uint32_t entry, std::int64_t at_ns) override;
-  void start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void attach(const InFlight& in_flight) override { in_flight_ = &in_flight; }
+  void came(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void taken_up(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void posted(std::uint32_t part, std::int64_t at_ns) override;
+  void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void over(std::uint32_t meeting) override { run_of_[meeting] = kNone; }
   Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
   Result<void> start_over() override;
   bool overdue() const override { return messages_.size() > free_messages_.size() || collectives_->under_way(); }
@@ -36,49 +38,59 @@ class OnNetwork final : public Carrier {
   NetworkUse use() const;
 
  private:
-  struct Ends {
-    std::uint32_t send, receive;  // entries, or kNone
-    bool sender_is_done = false;
-  };
   struct Sender {
     std::int32_t source, destination, comm;  // as in NetworkUse::Flows
+  };
+  struct Ends {
+    std::uint32_t send, receive;  // parts, or kNone
+    bool sender_is_done;
+    Sender sender;
+    std::int64_t bytes;
+  };
+  // Of collectives; they may go on when the members that are in the graph are done.
+  struct Run {
+    std::uint32_t meeting, group;
+    std::int64_t seq;
+    Op op;
   };
   OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<simulate::Network> network);
   void use_network();
   void send(std::uint32_t message, simulate::Picoseconds at, std::vector<Ended>& ended);
-  void enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended);
+  void enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended);
   // Whether its messages look for each other from then on, although the rule is the last member's.
-  bool enters_as_it_comes(std::uint32_t entry) const;
-  void begin(std::uint32_t collective, simulate::Picoseconds at);
+  bool enters_as_it_comes(std::uint32_t part) const;
+  void begin(std::uint32_t part, simulate::Picoseconds at);
   void take_done(std::vector<Ended>& ended);
   void deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended);
   // Errors of the network and of schedules, with whose they are.
-  void fail(int rank, std::uint32_t entry, const Error& error);
+  void fail(int rank, std::uint32_t part, const Error& error);
+  void fail(int rank, Op op, std::int64_t seq, std::uint32_t group, const Error& error);
   void check(const Result<void>& of_collectives);
-  simulate::Picoseconds ready(std::uint32_t entry) const {
-    return ready_.empty() || entry == kNone ? 0 : ready_[entry];
-  }
+  int rank_of(std::uint32_t part) const { return (*in_flight_)[part].rank; }
+  const Meeting& meeting_of(std::uint32_t part) const { return in_flight_->meeting((*in_flight_)[part].meeting); }
   int endpoint(int rank) const { return options_.placement.empty() ? rank : options_.placement[rank]; }
   Sender sender_of(std::uint64_t message) const;
 
   const Job& job_;
+  const InFlight* in_flight_ = nullptr;
   const NetworkOptions options_;  // operations of `algorithms` by kind
   simulate::LinkUse link_use_;
   std::unique_ptr<simulate::Network> network_;
   std::optional<simulate::FlowLog> log_;
   simulate::Network* sends_ = nullptr;  // the log, or the network
   std::optional<simulate::Collectives> collectives_;
-  std::vector<std::uint32_t> run_of_;         // [collectives]: kNone until somebody starts
-  std::vector<simulate::Picoseconds> ready_;  // [entries] its host is, for its messages; empty: at once
-  // Where words wait behind what is sent (TopologySpec::queue_bytes; else empty). Behind what goes to the same rank a
-  // word waits until all of that has arrived: it is on the same connection.
-  std::vector<simulate::Picoseconds>
-      heard_;  // [entries] when a receive's sender knows of it; kNever until that is known
+  std::vector<std::uint32_t> run_of_;  // [meetings]: kNone until somebody starts
+  const bool hosts_operate_;           // members are ready for messages only when their host is
+  std::vector<simulate::Picoseconds> ready_;  // [parts] when that is
+  // Where words wait behind what is sent (TopologySpec::queue_bytes). Behind what goes to the same rank a word waits
+  // until all of that has arrived: it is on the same connection.
+  const bool words_wait_;
+  std::vector<simulate::Picoseconds> heard_;  // [parts] when a receive's sender knows of it; kNever: that is not known
   std::map<std::pair<std::int32_t, std::int32_t>, std::uint32_t>
       last_sent_;                                                         // message under way by (source, destination)
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> behind_;  // receives by the message that they wait for
   std::unordered_map<std::uint32_t, std::uint32_t> unheard_;              // messages that could start, by their receive
-  std::vector<std::uint32_t> collective_of_;                              // by run
+  std::vector<Run> runs_;                                                 // as simulate::Collectives numbers them
   std::vector<Ends> messages_;                                            // by id
   std::vector<std::uint32_t> free_messages_;
   std::vector<Sender> senders_;  // of the log's flows

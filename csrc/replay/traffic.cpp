@@ -23,16 +23,14 @@ bool is_ring_of_gloo(Op kind, const ProgressModel& model) {
 }
 
 // Where members differ, and the graph has all of them.
-void set_uneven(const Job& job, const Collective& collective, simulate::CollectiveShape& shape) {
+void set_uneven(const InFlight& in_flight, const Meeting& meeting, simulate::CollectiveShape& shape) {
   std::vector<std::int64_t> sent, received;
   bool differ = false;
-  for (std::uint32_t member = 0; member < collective.size; ++member) {
-    const std::uint32_t entry = job.member_entry[collective.member_base + member];
-    if (!is_entry(entry)) return;
-    const ClassView& view = job.view(job.entry_rank[entry]);
-    const std::uint32_t c = job.comm_of(entry);
-    sent.push_back(view.comm_input_bytes[c]);
-    received.push_back(view.comm_output_bytes[c]);
+  for (std::uint32_t member = 0; member < meeting.size; ++member) {
+    const CommPlan* comm = in_flight.comm_of(meeting, member);
+    if (!comm) return;
+    sent.push_back(comm->input_bytes);
+    received.push_back(comm->output_bytes);
     differ |= sent.back() != shape.bytes || received.back() != shape.bytes;
   }
   if (differ) shape.sent = std::move(sent), shape.received = std::move(received);
@@ -64,28 +62,29 @@ std::string describe(const Job& job, std::uint32_t entry) {
 // an all_to_all differ (uneven splits), each sends and receives its own; of others every one moves what the largest
 // does. Without another choice the algorithms are simulate::default_algorithm()'s, but Gloo's where it was measured:
 // rings in segments, a reduce_scatter moves what an all_reduce does, and what starts by a star or a tree is one.
-Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOptions& options) {
-  const Op kind = simulate::kind_of(collective.op);
+Traffic traffic_of(const InFlight& in_flight, const Meeting& meeting, const NetworkOptions& options) {
+  const Job& job = in_flight.job();
+  const Op kind = simulate::kind_of(meeting.op);
   Traffic traffic{{.op = kind,
-                   .members = static_cast<int>(collective.size),
+                   .members = static_cast<int>(meeting.size),
                    .bytes = 0,
-                   .root = collective.root,
-                   .per_node = per_node(job.graph->group_members(collective.group), options.per_node)},
+                   .root = meeting.root,
+                   .per_node = per_node(job.graph->group_members(meeting.group), options.per_node)},
                   {}};
   auto& shape = traffic.shape;
   bool has_root = false;
-  for (std::uint32_t v = 0; v < collective.size; ++v) {
-    const std::uint32_t entry = job.entry_at(collective, v);
-    if (!is_entry(entry)) continue;
-    has_root |= v == 0;
-    shape.bytes = std::max(shape.bytes, bytes_of(job, entry));
+  for (std::uint32_t member = 0; member < meeting.size; ++member) {
+    const CommPlan* comm = in_flight.comm_of(meeting, member);
+    if (!comm) continue;
+    has_root |= member == static_cast<std::uint32_t>(meeting.root);
+    shape.bytes = std::max(shape.bytes, comm->bytes());
   }
-  if (kind == Op::kAllToAll) set_uneven(job, collective, shape);
+  if (kind == Op::kAllToAll) set_uneven(in_flight, meeting, shape);
   // Others than the root know only of their own part.
   if (!has_root && (kind == Op::kGather || kind == Op::kScatter) &&
       shape.bytes < (std::int64_t{1} << 60) / shape.members)
     shape.bytes *= shape.members;
-  const StartRule rule = job.model.rule(collective.op);
+  const StartRule rule = job.model.rule(meeting.op);
   if (rule != StartRule::kLastMember) traffic.manner = simulate::Manner::kBothEnds;
   const auto chosen = options.algorithms.find(kind);
   if (chosen != options.algorithms.end()) {
@@ -97,7 +96,7 @@ Traffic traffic_of(const Job& job, const Collective& collective, const NetworkOp
   } else if (rule == StartRule::kStar) {
     traffic.algorithm = "direct";
   }
-  if (is_later_first(kind, collective.size, job.model, options)) traffic.manner = simulate::Manner::kLaterFirst;
+  if (is_later_first(kind, meeting.size, job.model, options)) traffic.manner = simulate::Manner::kLaterFirst;
   return traffic;
 }
 

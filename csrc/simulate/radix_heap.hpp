@@ -21,6 +21,11 @@ class RadixHeap {
     if (!now_.empty()) return now_.front().at;
     return used_ == 0 ? std::numeric_limits<std::int64_t>::max() : buckets_[std::countr_zero(used_)].least;
   }
+  std::size_t bytes() const {
+    auto entries = now_.capacity();
+    for (const auto& bucket : buckets_) entries += bucket.entries.capacity();
+    return entries * sizeof(Entry);
+  }
   void push(const Entry& entry) {
     if (empty()) last_ = 0;
     place(entry);
