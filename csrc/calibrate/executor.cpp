@@ -34,6 +34,7 @@ Result<Executor> Executor::make(const Plan& plan) {
     executor.topology_ = std::make_unique<simulate::Topology>(std::move(topology));
     executor.network_ = *plan.network;
     executor.network_->topology = executor.topology_.get();
+    executor.network_->use = false;
     executor.network_->bins = 0;
     executor.network_->flows = false;
   }

@@ -20,7 +20,7 @@ class Carrier {
   };
   virtual ~Carrier() = default;
   // Before all others: what the numbers of parts and meetings mean. It outlives the carrier's use.
-  virtual void attach(const InFlight& in_flight) = 0;
+  void attach(const InFlight& in_flight) { in_flight_ = &in_flight; }
   // A backend's worker has taken up a member's part in a collective.
   virtual void came(std::uint32_t, std::int64_t, std::vector<Ended>&) {}
   // The same, where the rule is not the last member's: it may have to wait for others to start.
@@ -29,6 +29,12 @@ class Carrier {
   virtual void posted(std::uint32_t, std::int64_t) {}
   // It can start, by the rule of the progress model.
   virtual void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) = 0;
+  // The same of all members that are in the graph, by the last member's rule.
+  virtual void start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector<Ended>& ended) {
+    const Meeting& all = in_flight_->meeting(meeting);
+    for (std::uint32_t m = 0; m < all.size; ++m)
+      if (const auto part = in_flight_->member(all, m); is_entry(part)) start(part, at_ns, ended);
+  }
   // Both ends of a message are there. kNone: the end is on a rank that is not in the graph.
   virtual void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns,
                              std::vector<Ended>& ended) = 0;
@@ -41,13 +47,15 @@ class Carrier {
   virtual Result<void> start_over() { return {}; }
   // Whether something will never end because that is later than the clock can show.
   virtual bool overdue() const { return false; }
+
+ protected:
+  const InFlight* in_flight_ = nullptr;
 };
 
 // Each part takes the time that the record, or a closed form, has for it, whatever else is under way.
 class FixedTimes final : public Carrier {
  public:
   explicit FixedTimes(const ServiceTimes& service) : service_(service) {}
-  void attach(const InFlight& in_flight) override { in_flight_ = &in_flight; }
   void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override {
     const Part& own = (*in_flight_)[part];
     ended.push_back({part, at_ns + service_.duration_ns[in_flight_->job().ranks[own.rank].entry_base + own.comm]});
@@ -60,7 +68,6 @@ class FixedTimes final : public Carrier {
 
  private:
   const ServiceTimes& service_;
-  const InFlight* in_flight_ = nullptr;
 };
 
 }  // namespace prism::engine

@@ -91,6 +91,7 @@ class Compiler {
     step.first_target = static_cast<std::uint32_t>(program_.targets.size());
     step.first_post = static_cast<std::uint32_t>(program_.posts.size());
     if (step.kind == StepKind::kEnd) return;
+    if (step.kind == StepKind::kWait) step.place = plan_.wait_number[step.node];
     add_targets(step.node);
     for (const auto target : plan_.out[step.node])
       if (step.kind == StepKind::kIssue && kind(target) == NodeKind::kTransfer)
@@ -105,7 +106,7 @@ class Compiler {
                                 : period_->carried[e] && !is_on_lane_of(source, step.node);
     }
     if (!step.repeated) return;
-    step.place = period_->place[step.node];
+    if (step.kind != StepKind::kWait) step.place = period_->place[step.node];
     step.iteration = static_cast<std::uint16_t>(period_->iteration[step.node]);
   }
 

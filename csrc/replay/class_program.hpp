@@ -30,7 +30,7 @@ struct Step {
   std::uint32_t sources_again = 0;  // the same in rounds beyond the record
   std::uint32_t first_target = 0;   // of ClassProgram::targets; up to the next step's
   std::uint32_t first_post = 0;     // of ClassProgram::posts, which an issue starts
-  std::uint32_t place = 0;          // Period::place
+  std::uint32_t place = 0;          // spans and issues: Period::place; waits: ClassPlan::wait_number
   StepKind kind = StepKind::kEnd;
   bool at_once = false;           // nothing that it needs can have ended when its lane gets there
   bool repeated = false;          // in the period
@@ -47,14 +47,14 @@ struct Target {
   When when;
 };
 
-// A communication of a class.
-struct CommPlan {
+// A communication of a class, in one line of the cache.
+struct alignas(64) CommPlan {
   std::int64_t seq = 0;
   std::int64_t input_bytes = 0, output_bytes = 0;
-  std::uint32_t transfer = 0;       // node, or kNone
-  std::uint32_t first_target = 0;   // up to the next one's
-  std::uint32_t group = 0;          // slot
-  std::int32_t peer = -1;           // messages: slot, -1: any source; rooted: root's group rank
+  std::uint32_t transfer = 0;      // node, or kNone
+  std::uint32_t first_target = 0;  // up to the next one's
+  std::uint32_t group = 0;         // slot
+  std::int32_t peer = -1;          // messages: slot, -1: any source; rooted: root's group rank
   std::int32_t tag = 0;
   std::uint32_t issues = 0;         // nodes that issue it; the first one does
   std::uint32_t ordinal = 0;        // among the communications of its lane
@@ -66,7 +66,7 @@ struct CommPlan {
 };
 
 struct LanePlan {
-  std::uint32_t first = 0;                                         // step
+  std::uint32_t first = 0;                         // step
   std::uint32_t period_first = 0, period_end = 0;  // steps; equal: none
   std::uint32_t comms_per_round = 0;
 };

@@ -134,7 +134,7 @@ class Deadlock {
       const auto comm = comm_of(rank, source.node);
       const auto& plan = in_flight_.program(rank).comms[comm];
       if (!is_point_to_point(plan.op)) {
-        return missing_of(job_.graph->group_of_slot(rank, plan.group), in_flight_.seq(rank, comm, source.round));
+        return missing_of(in_flight_.group(rank, plan), in_flight_.seq(rank, comm, source.round));
       }
       return plan.peer < 0 ? kNone : first_stuck_[peer(rank, plan)];
     }
@@ -202,7 +202,7 @@ class Deadlock {
   std::string describe_communication(int rank, const Source& source) const {
     const auto comm = comm_of(rank, source.node);
     const auto& plan = in_flight_.program(rank).comms[comm];
-    const auto group = job_.graph->group_name(job_.graph->group_of_slot(rank, plan.group));
+    const auto group = job_.graph->group_name(in_flight_.group(rank, plan));
     const auto number = in_flight_.seq(rank, comm, source.round);
     if (plan.op == Op::kSend)
       return fmt::format("send {} to rank {} (group '{}', tag {}): no receive", number, peer(rank, plan), group,
@@ -216,7 +216,7 @@ class Deadlock {
                          group);
     std::string who;
     std::size_t count = 0;
-    for_each_missing(job_.graph->group_of_slot(rank, plan.group), number, [&](int member) {
+    for_each_missing(in_flight_.group(rank, plan), number, [&](int member) {
       if (count++ < kShown) who += fmt::format("{}{}", who.empty() ? "" : ", ", member);
     });
     if (count > kShown) who += fmt::format(" and {} more", count - kShown);
@@ -226,9 +226,9 @@ class Deadlock {
   const Engine& engine_;
   const InFlight& in_flight_;
   const Job& job_;
-  std::vector<std::int32_t> rank_of_;        // [lanes]
-  std::vector<std::uint32_t> first_stuck_;   // [world size] lane
-  std::vector<std::uint32_t> stuck_;         // lanes
+  std::vector<std::int32_t> rank_of_;                                        // [lanes]
+  std::vector<std::uint32_t> first_stuck_;                                   // [world size] lane
+  std::vector<std::uint32_t> stuck_;                                         // lanes
   std::map<std::pair<std::uint32_t, std::int64_t>, std::uint32_t> missing_;  // of collectives, as far as asked for
   std::map<std::tuple<std::int32_t, std::uint32_t, std::uint32_t>, std::uint32_t> part_of_;  // by rank, comm, round
 };

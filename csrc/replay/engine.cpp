@@ -18,9 +18,11 @@ Engine::Engine(const Job& job, const Durations& durations, const ServiceTimes& s
       options_(options),
       rounds_(options.loop ? options.loop->rounds() : 1),
       in_flight_(job, options.loop),
+      duration_ns_(job.ranks.size()),
       lanes_(job.lanes),
       is_outside_(job.ranks.size()) {
   carrier.attach(in_flight_);
+  for (std::size_t op = 0; op < rules_.size(); ++op) rules_[op] = job.model.rule(static_cast<Op>(op));
   if (!options.timelines) return;
   timelines_.resize(job.ranks.size());
   transfer_start_ns_.assign(job.entries, kUnset);
@@ -71,7 +73,8 @@ Result<void> Engine::arrived(int rank, std::uint32_t number, std::int64_t at_ns)
     return wrong(fmt::format("rank {} is not one from outside", rank));
   const auto& program = in_flight_.program(rank);
   const auto comms = program.comms.size() - 1;
-  auto& own = std::find_if(outside_.begin(), outside_.end(), [&](const auto& one) { return one.first == rank; })->second;
+  auto& own =
+      std::find_if(outside_.begin(), outside_.end(), [&](const auto& one) { return one.first == rank; })->second;
   std::uint32_t comm = number, round = 0;
   if (number >= comms && options_.loop) std::tie(comm, round) = options_.loop->place(job_.ranks[rank].cls, number);
   if (comm >= comms)
@@ -83,8 +86,8 @@ Result<void> Engine::arrived(int rank, std::uint32_t number, std::int64_t at_ns)
   const auto& plan = program.comms[comm];
   if (plan.transfer == kNone) return wrong(fmt::format("rank {}: communication {} has no transfer", rank, number));
   if (plan.region == Period::kAfter && rounds_ == Loop::kEndless)
-    return wrong(fmt::format("rank {}: communication {} is after the last iteration of a job without end", rank,
-                             number));
+    return wrong(
+        fmt::format("rank {}: communication {} is after the last iteration of a job without end", rank, number));
   if (round == 0 ? own.recorded[comm] : round <= own.rounds[comm])
     return wrong(fmt::format("rank {}: communication {} is issued twice", rank, number));
   own.recorded[comm] = true;
@@ -111,16 +114,24 @@ Result<void> Engine::go_on(std::int64_t until_ns) {
     PRISM_RETURN_IF_ERROR(carrier_.advance(std::min(events_.next(), until_ns), ended_));
     if (!ended_.empty()) continue;
     if (events_.empty() || events_.next() >= until_ns) return {};
-    const Event event = events_.pop();
+    const Event event = events_.pop([this](const Event& soon) { prefetch(soon); });
     ++event_count_;
     if (event.order < kIssued)
       transfer_ended(event.index, event.at);
     else if (event.order < kGoesOn)
-      issued(event.rank, event.index, event.at);
+      issued(event.rank, event.index - job_.ranks[event.rank].lane_base, event.at);
     else
-      resumed_.push_back(event.index);
+      resumed_.push_back(event.index - job_.ranks[event.rank].lane_base);
     resume_lanes(event.rank);
   }
+}
+
+void Engine::prefetch(const Event& event) const {
+  __builtin_prefetch(&job_.ranks[event.rank]);
+  if (event.order < kIssued)
+    __builtin_prefetch(&in_flight_[event.index]);
+  else
+    __builtin_prefetch(&lanes_[event.index]);
 }
 
 std::uint64_t Engine::order_of(const Part& part) const {
@@ -140,6 +151,7 @@ void Engine::prepare_timeline(int rank) {
 // A lane starts where the record has its first node.
 void Engine::start_lanes(int rank, std::int64_t clock_start) {
   if (options_.timelines) prepare_timeline(rank);
+  duration_ns_[rank] = durations_[rank].data();
   const ClassPlan& plan = job_.plan(rank);
   const auto& program = in_flight_.program(rank);
   for (std::uint32_t l = 0; l < program.lanes.size(); ++l) {
@@ -163,20 +175,21 @@ void Engine::resume_lanes(int rank) {
 // Executes the lane's steps until it has to wait for an event.
 void Engine::advance(int rank, std::uint32_t index) {
   const auto& steps = in_flight_.program(rank).steps;
-  Lane& lane = lanes_[job_.ranks[rank].lane_base + index];
+  const auto of_all = job_.ranks[rank].lane_base + index;
+  Lane& lane = lanes_[of_all];
   for (;;) {
     const Step& step = steps[lane.step];
     if (step.kind == StepKind::kEnd || !has_its_sources(rank, lane, step)) return;
     const auto ready = std::max(lane.free_ns, lane.ready_ns);
     if (step.kind == StepKind::kIssue)
-      return events_.push({ready + duration(rank, lane, step), kIssued + index, rank, index});
+      return events_.push({ready + duration(rank, lane, step), kIssued + index, rank, of_all});
     const auto round = lane.round;
     if (step.kind == StepKind::kWait)
-      end_step(rank, index, step, lane.free_ns, ready + wake_up_ns(job_, service_, rank, step.node));
+      end_step(rank, index, step, lane.free_ns, ready + service_.wake_ups(rank, step.place));
     else
       end_step(rank, index, step, ready, ready + duration(rank, lane, step));
     // A lane that never waits would not come to an end.
-    if (lane.round > round) return events_.push({lane.free_ns, kGoesOn + index, rank, index});
+    if (lane.round > round) return events_.push({lane.free_ns, kGoesOn + index, rank, of_all});
   }
 }
 
@@ -194,7 +207,7 @@ bool Engine::has_its_sources(int rank, Lane& lane, const Step& step) {
 }
 
 std::int64_t Engine::duration(int rank, const Lane& lane, const Step& step) const {
-  if (lane.round == 0) return durations_[rank][step.node];
+  if (lane.round == 0) return duration_ns_[rank][step.node];
   return options_.loop->duration(job_.ranks[rank].cls, lane.repetition, step, durations_[rank]);
 }
 

@@ -9,8 +9,8 @@
 // It keeps what is under way (InFlight), which ends somebody has yet to wait for, and the cursors; nothing else grows
 // with the job's length unless timelines are kept.
 #pragma once
+#include <array>
 #include <cstdint>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -71,7 +71,7 @@ class Engine {
   Result<void> end_after(int iterations);
 
   Execution take_execution() && { return {std::move(timelines_), std::move(transfer_start_ns_)}; }
-  // That the engine has allocated, and how many events it has handled.
+  // What the engine has allocated for what goes on, how many events it has handled.
   std::size_t bytes() const;
   std::uint64_t events() const { return event_count_; }
 
@@ -80,7 +80,7 @@ class Engine {
     std::int64_t at;      // ns
     std::uint64_t order;  // ends of transfers as communications are numbered, then what lanes do
     std::int32_t rank;
-    std::uint32_t index;  // part, or lane of the rank
+    std::uint32_t index;  // part, or lane of all
     bool operator<(const Event& other) const {
       if (at != other.at) return at < other.at;
       if (rank != other.rank) return rank < other.rank;
@@ -123,6 +123,7 @@ class Engine {
   void advance(int rank, std::uint32_t lane);
   bool has_its_sources(int rank, Lane& lane, const Step& step);
   std::int64_t duration(int rank, const Lane& lane, const Step& step) const;
+  void prefetch(const Event& event) const;
   void end_step(int rank, std::uint32_t lane, const Step& step, std::int64_t start_ns, std::int64_t end_ns);
   void go_to_next(int rank, Lane& lane, const LanePlan& plan, const Step& step);
   void source_ended(int rank, std::span<const Target> targets, std::uint32_t round, std::int64_t at_ns);
@@ -148,8 +149,10 @@ class Engine {
   Carrier& carrier_;
   const Options options_;
   std::int64_t rounds_ = 1;
+  std::array<StartRule, static_cast<std::size_t>(Op::kCount)> rules_;
   InFlight in_flight_;
-  std::vector<Carrier::Ended> ended_;  // not yet in events_
+  std::vector<const std::int64_t*> duration_ns_;  // [world size], [nodes]
+  std::vector<Carrier::Ended> ended_;             // not yet in events_
   std::vector<Lane> lanes_;
   FlatMap<JoinKey, Join> joins_;
   FlatMap<JoinKey, Join> issues_;  // of communications that several nodes issue; step: the communication

@@ -51,18 +51,4 @@ std::vector<std::int64_t> clock_starts(const Job& job) {
   return first;
 }
 
-std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, std::uint32_t node) {
-  if (!job.graph->timed()) return 0;
-  TimingView timing = job.timing(rank);
-  std::int64_t last = timing.start_ns[node];
-  const ClassView& view = job.view(rank);
-  std::uint32_t base = job.ranks[rank].entry_base;
-  for (std::uint32_t source : job.plan(rank).in[node]) {
-    bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
-    last = std::max(last, transfer ? service.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
-                                   : timing.start_ns[source] + timing.duration_ns[source]);
-  }
-  return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
-}
-
 }  // namespace prism::engine

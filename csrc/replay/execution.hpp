@@ -28,8 +28,5 @@ WaitSplit split_wait(const Job& job, const Execution& execution, int rank, std::
 
 // [world size] What is 0 of the replay: the record's first node, where clocks can be compared; else each rank's own.
 std::vector<std::int64_t> clock_starts(const Job& job);
-// What the record has between the end of the last transfer waited for and the end of the wait; all of it where nothing
-// had to be waited for.
-std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, std::uint32_t node);
 
 }  // namespace prism::engine

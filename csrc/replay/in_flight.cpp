@@ -78,7 +78,7 @@ std::uint32_t InFlight::pop(std::uint32_t part) {
 std::uint32_t InFlight::join(std::uint32_t part) {
   auto& own = parts_[part];
   const auto& plan = comm(part);
-  const auto group = job_.graph->group_of_slot(own.rank, plan.group);
+  const auto group = this->group(own.rank, plan);
   const auto number = seq(own.rank, own.comm, own.round);
   auto& known = meeting_of_[{number, group}];
   auto& index = own.meeting;
@@ -161,17 +161,19 @@ std::uint32_t InFlight::meet(std::uint32_t part) {
   const bool sends = own.op == Op::kSend;
   const int rank = parts_[part].rank, other = peer(part), destination = sends ? other : rank;
   const bool any = job_.plan(destination).any_source;
-  const MailboxKey key{job_.graph->group_of_slot(rank, own.group), any ? -1 : sends ? rank : other, destination,
-                       job_.model.tags ? own.tag : 0};
+  const MailboxKey key{group(rank, own), any ? -1 : sends ? rank : other, destination, job_.model.tags ? own.tag : 0};
   auto& known = mailboxes_[key];
   auto last = known - 1;
   const auto matches = [&](std::uint32_t one) {
     if ((comm(one).op == Op::kSend) == sends) return false;
+    if (!any) return true;
     const int source = sends ? rank : other, of_one = sends ? peer(one) : parts_[one].rank;
     return source == of_one || source < 0 || of_one < 0;
   };
+  // Without receives from any source all that wait are of one kind: it is the first, or none.
   for (auto before = last; known > 0; before = parts_[before].next) {
     const auto one = parts_[before].next;
+    if (!any && !matches(one)) break;
     if (matches(one)) {
       parts_[before].next = parts_[one].next;
       if (one == last) known = before + 1;

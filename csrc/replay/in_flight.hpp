@@ -52,6 +52,9 @@ class InFlight {
   std::int64_t seq(int rank, std::uint32_t comm, std::uint32_t round) const;
   // Rank of a message's other end; -1 for any source.
   int peer(std::uint32_t part) const;
+  std::uint32_t group(int rank, const CommPlan& comm) const {
+    return job_.group_of[job_.ranks[rank].queue_base + comm.group];
+  }
   std::uint32_t own_member(std::uint32_t part) const {  // group rank, in collectives
     return job_.own_member[job_.ranks[parts_[part].rank].queue_base + comm(part).group];
   }
@@ -74,6 +77,11 @@ class InFlight {
   std::uint32_t member(const Meeting& meeting, std::uint32_t m) const { return members_[meeting.members + m]; }
   std::uint32_t member_from_root(const Meeting& meeting, std::uint32_t m) const {
     return member(meeting, (m + static_cast<std::uint32_t>(meeting.root)) % meeting.size);
+  }
+  std::uint32_t first_part(std::uint32_t meeting) const {  // of a member that has come
+    auto m = meetings_[meeting].members;
+    while (!is_entry(members_[m])) ++m;
+    return members_[m];
   }
   // What a member does there, come or not: its class's communication. nullptr: it is not in the graph, or never comes.
   const CommPlan* comm_of(const Meeting& meeting, std::uint32_t m) const;

@@ -26,8 +26,11 @@ ClassPlan plan_class(const ClassView& view) {
   plan.next_on_lane.assign(nodes, kNone);
   plan.lane_first.assign(view.lane_name.size(), kNone);
   plan.transfer_of_comm.assign(view.comm_op.size(), kNone);
+  plan.wait_number.assign(nodes, kNone);
   std::vector<std::uint32_t> last(view.lane_name.size(), kNone);
+  std::uint32_t waits = 0;
   for (std::uint32_t node = 0; node < nodes; ++node) {
+    if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kWait) plan.wait_number[node] = waits++;
     if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kTransfer) {
       plan.transfer_of_comm[view.node_comm[node]] = node;
       continue;
@@ -73,10 +76,10 @@ class Matcher {
     job_.entry_rank.resize(job_.entries);
     job_.entry_member.resize(job_.entries);
     PRISM_RETURN_IF_ERROR(make_collectives());
+    note_members();
     for (int rank = 0; rank < graph_.world_size(); ++rank)
       if (job_.ranks[rank].cls >= 0) PRISM_RETURN_IF_ERROR(match(rank));
     for (const Collective& c : job_.collectives) job_.unmet += c.recorded < c.size;
-    note_members();
     return {};
   }
 
@@ -166,8 +169,8 @@ class Matcher {
       return Error{ErrorCode::kMismatch, fmt::format("collective {} of group '{}' on rank {}: {}", view.comm_seq[c],
                                                      graph_.group_name(g), rank, what)};
     };
-    auto member = group.members.find(rank);
-    if (member == group.members.end()) return fail("the rank is not a member of the group");
+    const auto member = job_.own_member[job_.ranks[rank].queue_base + view.comm_group[c]];
+    if (member == kNone) return fail("the rank is not a member of the group");
     if (collective.op == Op::kNone) {
       collective.op = op;
       collective.root = root;
@@ -175,10 +178,10 @@ class Matcher {
       return fail(fmt::format("{} with root {}, while other members issue {} with root {}", name(op), root,
                               name(collective.op), collective.root));
     }
-    std::uint32_t& slot = job_.member_entry[collective.member_base + member->second];
+    std::uint32_t& slot = job_.member_entry[collective.member_base + member];
     if (is_entry(slot)) return fail("issued twice");
     slot = entry;
-    job_.entry_member[entry] = member->second;
+    job_.entry_member[entry] = member;
     job_.meets[entry] = index;
     return {};
   }
@@ -191,9 +194,10 @@ class Matcher {
     }
     for (int rank = 0; rank < graph_.world_size(); ++rank)
       for (std::uint32_t slot = 0; job_.ranks[rank].cls >= 0 && slot < job_.plan(rank).queues; ++slot) {
-        const auto& members = groups_[graph_.group_of_slot(rank, slot)].members;
-        const auto own = members.find(rank);
-        job_.own_member.push_back(own == members.end() ? kNone : own->second);
+        const auto group = graph_.group_of_slot(rank, slot);
+        const auto own = groups_[group].members.find(rank);
+        job_.group_of.push_back(group);
+        job_.own_member.push_back(own == groups_[group].members.end() ? kNone : own->second);
       }
   }
 

@@ -28,6 +28,7 @@ struct ClassPlan {
   std::vector<std::uint32_t> next_on_lane;      // [nodes], transfers left out
   std::vector<std::uint32_t> lane_first;        // [lanes]
   std::vector<std::uint32_t> transfer_of_comm;  // [comms]: node, or kNone
+  std::vector<std::uint32_t> wait_number;       // [nodes] of waits: among the class's
   Adjacency collectives;                        // of each group slot by number: communications
   std::uint32_t queues = 0;                     // group slots: one queue of collectives each
   bool any_source = false;                      // receives
@@ -54,6 +55,7 @@ struct Job {
   std::vector<ClassPlan> classes;
   std::vector<ClassProgram> programs;      // [classes]
   std::vector<RankPlan> ranks;             // [world size]
+  std::vector<std::uint32_t> group_of;     // [queues]
   std::vector<std::uint32_t> own_member;   // [queues] group rank
   std::vector<std::uint32_t> in_graph_of;  // [groups] members whose rank is in the graph
   std::uint32_t entries = 0, lanes = 0, queues = 0, mailboxes = 0;

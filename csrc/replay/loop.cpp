@@ -61,9 +61,10 @@ Result<void> Loop::find_period(const Job& job, const LoopOptions& options) {
     if (own == 0 && job.views[cls].comm_op.empty()) continue;
     if (count == 0) count = own;
     if (own != count || own == 0)
-      return wrong(fmt::format("rank {} has {} iterations, others have {}; a job that goes on beyond its record needs "
-                               "the same marks on all ranks",
-                               first_rank_of(job, cls), own, count));
+      return wrong(
+          fmt::format("rank {} has {} iterations, others have {}; a job that goes on beyond its record needs "
+                      "the same marks on all ranks",
+                      first_rank_of(job, cls), own, count));
     closed = closed && finders[cls].closed();
   }
   std::vector<Period> periods;
@@ -93,9 +94,10 @@ Result<void> Loop::find_period(const Job& job, const LoopOptions& options) {
     if (count == 1) differs = "there is only one iteration";
   }
   if (differs)
-    return wrong(fmt::format("the job does not go on beyond its record, as it is not periodic: {}; accepted: jobs whose "
-                             "last iterations are repetitions of those before, or a period that is chosen",
-                             *differs));
+    return wrong(
+        fmt::format("the job does not go on beyond its record, as it is not periodic: {}; accepted: jobs whose "
+                    "last iterations are repetitions of those before, or a period that is chosen",
+                    *differs));
   for (std::size_t cls = 0; cls < finders.size(); ++cls) {
     programs_.push_back(compile(job.views[cls], job.classes[cls], &periods[cls]));
     auto& own = classes_.emplace_back();
@@ -152,8 +154,9 @@ Result<void> Loop::check_that_ranks_meet(const Job& job) const {
       auto& known = collectives[group];
       if (known < 0) known = own[slot];
       if (known != own[slot])
-        return wrong(fmt::format("rank {} has {} collectives of group '{}' in a period of {} iterations, others have {}",
-                                 rank, own[slot], job.graph->group_name(group), length_, known));
+        return wrong(
+            fmt::format("rank {} has {} collectives of group '{}' in a period of {} iterations, others have {}", rank,
+                        own[slot], job.graph->group_name(group), length_, known));
     }
   }
   for (const auto& [key, more] : sent)
@@ -169,7 +172,8 @@ Result<void> Loop::check_that_ranks_meet(const Job& job) const {
 Result<std::int64_t> Loop::rounds_of(int iterations) const {
   const int beyond = iterations - first_;
   if (beyond < length_ || beyond % length_ != 0)
-    return wrong(fmt::format("{} iterations; accepted: {}, or so many more by {}", iterations, first_ + length_, length_));
+    return wrong(
+        fmt::format("{} iterations; accepted: {}, or so many more by {}", iterations, first_ + length_, length_));
   return beyond / length_;
 }
 
@@ -191,8 +195,8 @@ std::uint32_t Loop::number(int cls, std::uint32_t comm, std::uint32_t round) con
 std::pair<std::int64_t, std::uint32_t> Loop::recorded(const std::vector<CommPlan>& plans,
                                                       std::span<const std::uint32_t> comms, std::int64_t seq,
                                                       std::int64_t rounds) {
-  const auto first = std::partition_point(comms.begin(), comms.end(),
-                                          [&](auto c) { return plans[c].region == Period::kBefore; });
+  const auto first =
+      std::partition_point(comms.begin(), comms.end(), [&](auto c) { return plans[c].region == Period::kBefore; });
   if (first == comms.end() || plans[*first].region != Period::kRepeated || seq < plans[*first].seq) return {seq, 0};
   const auto begin = plans[*first].seq, size = std::int64_t{plans[*first].seq_per_round};
   const auto round = (seq - begin) / size;

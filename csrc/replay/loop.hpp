@@ -64,11 +64,11 @@ class Loop {
 
  private:
   struct OfClass {
-    std::vector<std::uint32_t> comms;                       // of the period
-    std::vector<std::uint32_t> period_place;                // [comms of the record] among them
-    std::vector<std::vector<std::uint32_t>> pools;          // [iterations of the period] repetitions to draw from
-    std::vector<std::vector<std::uint32_t>> nodes;          // [iterations] by Step::place, of those
-    std::uint32_t open_span = kNone, open_model = kNone;    // nodes
+    std::vector<std::uint32_t> comms;                     // of the period
+    std::vector<std::uint32_t> period_place;              // [comms of the record] among them
+    std::vector<std::vector<std::uint32_t>> pools;        // [iterations of the period] repetitions to draw from
+    std::vector<std::vector<std::uint32_t>> nodes;        // [iterations] by Step::place, of those
+    std::uint32_t open_span = kNone, open_model = kNone;  // nodes
   };
   Result<void> find_period(const Job& job, const LoopOptions& options);
   Result<void> check_that_ranks_meet(const Job& job) const;

@@ -19,6 +19,7 @@ struct NetworkOptions {
   std::map<Op, std::string> algorithms = {};
   int per_node = 1;                          // consecutive ranks on one node, for the algorithm "hierarchical"
   std::vector<std::int32_t> placement = {};  // [world size] endpoint of each rank; empty: rank i is endpoint i
+  bool use = true;                           // count what links carry; nothing that goes on for long needs to
   int bins = 0;        // > 0: bytes of each link over time, in `bins` to 2 x `bins` equal parts of the run
   bool flows = false;  // keep each message's times
 };

@@ -62,7 +62,7 @@ OnNetwork::OnNetwork(const Job& job, NetworkOptions options, std::unique_ptr<sim
 }
 
 void OnNetwork::use_network() {
-  network_->observe(link_use_);
+  if (options_.use) network_->observe(link_use_);
   sends_ = network_.get();
   if (options_.flows)
     sends_ = &log_.emplace(*network_, [this](const auto& message) { senders_.push_back(sender_of(message.id)); });
@@ -78,8 +78,7 @@ Result<void> OnNetwork::start_over() {
 void OnNetwork::fail(int rank, std::uint32_t part, const Error& error) {
   const Part& own = (*in_flight_)[part];
   const auto& plan = in_flight_->comm(part);
-  fail(rank, plan.op, in_flight_->seq(own.rank, own.comm, own.round),
-       job_.graph->group_of_slot(own.rank, plan.group), error);
+  fail(rank, plan.op, in_flight_->seq(own.rank, own.comm, own.round), in_flight_->group(own.rank, plan), error);
 }
 
 void OnNetwork::fail(int rank, Op op, std::int64_t seq, std::uint32_t group, const Error& error) {
@@ -126,21 +125,32 @@ void OnNetwork::start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>
     enter(part, at_ns, ended);
 }
 
+void OnNetwork::start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector<Ended>& ended) {
+  const auto known = in_flight_->first_part(meeting);
+  const auto at = to_picoseconds(at_ns);
+  if (hosts_operate_ || at == simulate::kNever || enters_as_it_comes(known))
+    return Carrier::start_all(meeting, at_ns, ended);
+  begin(known, at, false);
+  if (error_) return;
+  check(collectives_->enter_all(run_of_[meeting], at, done_));
+  take_done(ended);
+}
+
 void OnNetwork::enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
   auto at = to_picoseconds(at_ns);
   if (at == simulate::kNever)
     return fail(rank_of(part), part, wrong("later than the 104 days that a replay on a network may last"));
   const auto meeting = (*in_flight_)[part].meeting;
   if (meeting >= run_of_.size()) run_of_.resize(meeting + 1, kNone);
-  if (run_of_[meeting] == kNone) begin(part, at);
+  if (run_of_[meeting] == kNone) begin(part, at, true);
   if (error_) return;
   if (hosts_operate_) at = std::max(at, ready_[part]);
   check(collectives_->enter(run_of_[meeting], static_cast<int>(in_flight_->own_member(part)), at, done_));
   take_done(ended);
 }
 
-// Members whose rank is not in the graph come with the first of the others.
-void OnNetwork::begin(std::uint32_t part, Picoseconds at) {
+// Members whose rank is not in the graph come with the first of the others, unless all come at once.
+void OnNetwork::begin(std::uint32_t part, Picoseconds at, bool others_come) {
   const Meeting& meeting = meeting_of(part);
   const auto ranks = job_.graph->group_members(meeting.group);
   auto traffic = traffic_of(*in_flight_, meeting, options_);
@@ -149,10 +159,12 @@ void OnNetwork::begin(std::uint32_t part, Picoseconds at) {
   std::vector<std::int32_t> endpoints;
   for (const auto rank : ranks) endpoints.push_back(endpoint(rank));
   const auto run = collectives_->begin(std::move(schedule).value(), std::move(endpoints), traffic.manner);
-  run_of_[(*in_flight_)[part].meeting] = run;
+  const auto index = (*in_flight_)[part].meeting;
+  if (index >= run_of_.size()) run_of_.resize(index + 1, kNone);
+  run_of_[index] = run;
   if (run >= runs_.size()) runs_.resize(run + 1);
-  runs_[run] = {(*in_flight_)[part].meeting, meeting.group, meeting.seq, meeting.op};
-  for (std::uint32_t m = 0; m < meeting.size; ++m)
+  runs_[run] = {index, meeting.group, meeting.seq, meeting.op};
+  for (std::uint32_t m = 0; others_come && m < meeting.size; ++m)
     if (in_flight_->member(meeting, m) == kNotRecorded) check(collectives_->enter(run, static_cast<int>(m), at, done_));
 }
 

@@ -24,11 +24,11 @@ class OnNetwork final : public Carrier {
   // kInvalidInput: fewer endpoints than ranks, an algorithm that is none. Errors as of simulate::make_network().
   static Result<std::unique_ptr<OnNetwork>> make(const Job& job, const NetworkOptions& options);
 
-  void attach(const InFlight& in_flight) override { in_flight_ = &in_flight; }
   void came(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void taken_up(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void posted(std::uint32_t part, std::int64_t at_ns) override;
   void start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) override;
+  void start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void start_message(std::uint32_t send, std::uint32_t receive, std::int64_t at_ns, std::vector<Ended>& ended) override;
   void over(std::uint32_t meeting) override { run_of_[meeting] = kNone; }
   Result<void> advance(std::int64_t until_ns, std::vector<Ended>& ended) override;
@@ -59,7 +59,7 @@ class OnNetwork final : public Carrier {
   void enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended);
   // Whether its messages look for each other from then on, although the rule is the last member's.
   bool enters_as_it_comes(std::uint32_t part) const;
-  void begin(std::uint32_t part, simulate::Picoseconds at);
+  void begin(std::uint32_t part, simulate::Picoseconds at, bool others_come);
   void take_done(std::vector<Ended>& ended);
   void deliver(const simulate::Delivery& delivery, std::vector<Ended>& ended);
   // Errors of the network and of schedules, with whose they are.
@@ -72,15 +72,14 @@ class OnNetwork final : public Carrier {
   Sender sender_of(std::uint64_t message) const;
 
   const Job& job_;
-  const InFlight* in_flight_ = nullptr;
   const NetworkOptions options_;  // operations of `algorithms` by kind
   simulate::LinkUse link_use_;
   std::unique_ptr<simulate::Network> network_;
   std::optional<simulate::FlowLog> log_;
   simulate::Network* sends_ = nullptr;  // the log, or the network
   std::optional<simulate::Collectives> collectives_;
-  std::vector<std::uint32_t> run_of_;  // [meetings]: kNone until somebody starts
-  const bool hosts_operate_;           // members are ready for messages only when their host is
+  std::vector<std::uint32_t> run_of_;         // [meetings]: kNone until somebody starts
+  const bool hosts_operate_;                  // members are ready for messages only when their host is
   std::vector<simulate::Picoseconds> ready_;  // [parts] when that is
   // Where words wait behind what is sent (TopologySpec::queue_bytes). Behind what goes to the same rank a word waits
   // until all of that has arrived: it is on the same connection.

@@ -47,7 +47,9 @@ bool PeriodFinder::same_communications(std::uint32_t issue, std::uint32_t earlie
 // `before` gets the place of each node of iteration i, and of what it issues, in the earlier one.
 std::optional<std::string> PeriodFinder::compare(std::size_t i, std::size_t earlier,
                                                  std::vector<std::uint32_t>& before) const {
-  const auto is = [&](std::string what) { return fmt::format("iteration {} is no repetition of {}: {}", i, earlier, what); };
+  const auto is = [&](std::string what) {
+    return fmt::format("iteration {} is no repetition of {}: {}", i, earlier, what);
+  };
   const bool may_be_longer = !closed_ && i + 1 == lanes_.size();
   for (std::size_t lane = 0; lane < lanes_[i].size(); ++lane) {
     const auto &own = lanes_[i][lane], &others = lanes_[earlier][lane];
@@ -132,9 +134,10 @@ std::optional<std::string> PeriodFinder::find(std::size_t first, std::size_t len
   period.carried.assign(plan_.in.to.size(), false);
   for (std::uint32_t node = 0; node < nodes; ++node)
     if (repeated[node] && !same_sources(node, area, before, period.carried))
-      return fmt::format("iteration {} is no repetition of {}: node {} waits for something else than node {} in its "
-                         "place",
-                         iteration_[node], iteration_[node] - static_cast<int>(length), node, before[node]);
+      return fmt::format(
+          "iteration {} is no repetition of {}: node {} waits for something else than node {} in its "
+          "place",
+          iteration_[node], iteration_[node] - static_cast<int>(length), node, before[node]);
   for (std::uint32_t node = 0; node < nodes; ++node)
     if (repeated[node]) period.before[node] = before[node];
   return std::nullopt;

@@ -9,8 +9,8 @@ namespace prism::engine {
 
 // Each behind all that it depends on (Kahn's algorithm).
 std::vector<std::uint32_t> in_order(const ClassPlan& plan);
-// [nodes] A node belongs to the iteration of the latest mark that it depends on, in program order and through hand-overs
-// between lanes; to -1 before the first mark, and on a lane to which nothing is handed over.
+// [nodes] A node belongs to the iteration of the latest mark that it depends on, in program order and through
+// hand-overs between lanes; to -1 before the first mark, and on a lane to which nothing is handed over.
 std::vector<int> iterations_by_cause(const ClassView& view, const ClassPlan& plan);
 
 }  // namespace prism::engine

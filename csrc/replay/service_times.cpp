@@ -186,6 +186,34 @@ bool one_clock(const ExecutionGraph& graph) {
   return std::all_of(domain.begin(), domain.end(), [&](const auto& d) { return d == domain.front(); });
 }
 
+WakeUps::WakeUps(const Job& job, const std::vector<std::int64_t>& recorded_end_ns) : first_(job.ranks.size(), kNone) {
+  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    const auto& own = job.ranks[rank];
+    if (own.cls < 0) continue;
+    const auto& view = job.views[own.cls];
+    const auto timing = job.timings[rank];
+    const auto first = ns_.size();
+    bool any = false;
+    for (std::uint32_t node = 0; node < view.node_kind.size(); ++node) {
+      if (static_cast<NodeKind>(view.node_kind[node]) != NodeKind::kWait) continue;
+      std::int64_t last = timing.start_ns[node];
+      for (const auto source : job.classes[own.cls].in[node]) {
+        const bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
+        last = std::max(last, transfer
+                                  ? recorded_end_ns[own.entry_base + static_cast<std::uint32_t>(view.node_comm[source])]
+                                  : timing.start_ns[source] + timing.duration_ns[source]);
+      }
+      ns_.push_back(std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last));
+      any = any || ns_.back() > 0;
+    }
+    if (any)
+      first_[rank] = static_cast<std::uint32_t>(first);
+    else
+      ns_.resize(first);
+  }
+  ns_.shrink_to_fit();
+}
+
 ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
   if (!job.graph->timed()) {
     auto times = closed_form_times(job, links);
@@ -201,6 +229,7 @@ ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
         "clocks of the ranks cannot be compared: all start at once, and a transfer takes its least time over its "
         "members");
   Recorded(job, same_clock).run(times);
+  times.wake_ups = WakeUps(job, times.recorded_end_ns);
   return times;
 }
 
@@ -210,6 +239,7 @@ ServiceTimes closed_form_times(const Job& job, const ClosedFormLinks& links) {
   times.recorded_end_ns.resize(job.entries);
   for (std::uint32_t entry = 0; entry < job.entries; ++entry)
     times.duration_ns[entry] = std::llround(std::min(closed_form_ns(job, entry, links), 9e18));
+  if (job.graph->timed()) times.wake_ups = WakeUps(job, times.recorded_end_ns);
   return times;
 }
 

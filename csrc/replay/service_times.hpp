@@ -9,11 +9,28 @@
 
 namespace prism::engine {
 
+// What waits last beyond the end of what they wait for: what the record has between the end of the last transfer waited
+// for and the end of the wait; all of it where nothing had to be waited for.
+class WakeUps {
+ public:
+  WakeUps() = default;
+  // From when each transfer ended in the record.
+  WakeUps(const Job& job, const std::vector<std::int64_t>& recorded_end_ns);
+  // `wait`: ClassPlan::wait_number.
+  std::int64_t operator()(int rank, std::uint32_t wait) const {
+    return first_.empty() || first_[rank] == kNone ? 0 : ns_[std::size_t{first_[rank]} + wait];
+  }
+
+ private:
+  std::vector<std::uint32_t> first_;  // [world size] of ns_; kNone: none of the rank's waits takes any time
+  std::vector<std::int64_t> ns_;
+};
+
 struct ServiceTimes {
   std::vector<std::int64_t> duration_ns;  // [entries]
-  // [entries], timed graphs: when each transfer ended in the record, as far as can be known. What a wait lasted beyond
-  // that belongs to the wait.
+  // [entries], timed graphs: when each transfer ended in the record, as far as can be known.
   std::vector<std::int64_t> recorded_end_ns;
+  WakeUps wake_ups;  // of timed graphs
   std::vector<std::string> notes;
 };
 

@@ -79,7 +79,7 @@ void Sweep::run_lane(std::uint32_t index, const Durations& durations) {
       return;
     }
     if (step->kind == Kind::kWait)
-      ready_ns += timed ? wake_up_ns(job_, *service_, rank, step->node) : 0;
+      ready_ns += timed ? service_->wake_ups(rank, job_.plan(rank).wait_number[step->node]) : 0;
     else
       ready_ns += duration_ns[step->node];
     free_ns = end_ns[step->node] = ready_ns;

@@ -143,7 +143,7 @@ class SweepUpdate {
     for (const auto source : job_.plan(rank).in[node]) ready = std::max(ready, sweep_.end_ns(rank, source));
     const bool waits = static_cast<NodeKind>(job_.view(rank).node_kind[node]) == NodeKind::kWait;
     if (waits)
-      ready += job_.graph->timed() ? wake_up_ns(job_, *sweep_.service_, rank, node) : 0;
+      ready += sweep_.service_->wake_ups(rank, job_.plan(rank).wait_number[node]);
     else
       ready += durations_[rank][node];
     auto& end = sweep_.end_ns_[sweep_.node_base_[rank] + node];

@@ -24,19 +24,20 @@ void Engine::taken_up(std::uint32_t part, std::int64_t at_ns) {
   auto& meeting = in_flight_.meeting(in_flight_.join(part));
   carrier_.came(part, at_ns, ended_);
   const auto missing = --meeting.missing;
-  if (job_.model.rule(meeting.op) != StartRule::kLastMember) {
+  if (rules_[static_cast<std::size_t>(meeting.op)] != StartRule::kLastMember) {
     carrier_.taken_up(part, at_ns, ended_);
     const auto root = static_cast<std::uint32_t>(meeting.root);
     return join_tree(meeting, (in_flight_.own_member(part) + meeting.size - root) % meeting.size, at_ns);
   }
   if (missing > 0) return;
   for (std::uint32_t m = 0; m < meeting.size; ++m)
-    if (const auto other = in_flight_.member(meeting, m); is_entry(other)) start_transfer(other, at_ns);
+    if (const auto other = in_flight_.member(meeting, m); is_entry(other)) can_start(other, at_ns);
+  carrier_.start_all(in_flight_[part].meeting, at_ns, ended_);
 }
 
 // `member`, counted from the root, has come: it may be what its parent, itself, and all behind it lacked.
 void Engine::join_tree(const Meeting& meeting, std::uint32_t member, std::int64_t at_ns) {
-  Tree tree{job_.model.rule(meeting.op), meeting.size};
+  Tree tree{rules_[static_cast<std::size_t>(meeting.op)], meeting.size};
   const auto part = [&](std::uint32_t v) { return in_flight_.member_from_root(meeting, v); };
   const auto has_data = [&](std::uint32_t v) {
     while (v != 0 && has_come(part(v))) v = tree.parent(v);
@@ -102,7 +103,8 @@ void Engine::transfer_ended(std::uint32_t part, std::int64_t at_ns) {
     timelines_[rank].duration_ns[plan.transfer] = at_ns - timelines_[rank].start_ns[plan.transfer];
   if (options_.observer) options_.observer->transferred(rank, own.comm, own.round, own.start_ns, at_ns);
   if (is_outside_[rank])
-    released_.push_back({rank, options_.loop ? options_.loop->number(job_.ranks[rank].cls, own.comm, own.round) : own.comm, at_ns});
+    released_.push_back(
+        {rank, options_.loop ? options_.loop->number(job_.ranks[rank].cls, own.comm, own.round) : own.comm, at_ns});
   else
     source_ended(rank, in_flight_.program(rank).targets_of(plan), own.round, at_ns);
   if (is_point_to_point(plan.op)) return in_flight_.remove(part);

@@ -51,6 +51,19 @@ Result<void> Collectives::enter(std::uint32_t number, int member, Picoseconds at
   return {};
 }
 
+Result<void> Collectives::enter_all(std::uint32_t number, Picoseconds at, std::vector<Done>& done) {
+  if (leave_alone(number, at)) {
+    auto& run = runs_[number];
+    run.missing = 0;
+    for (auto& member : run.members) member.came = at;
+    go_on_alone(number);
+    return {};
+  }
+  const int members = runs_[number].missing;
+  for (int m = 0; m < members; ++m) PRISM_RETURN_IF_ERROR(enter(number, m, at, done));
+  return {};
+}
+
 Result<void> Collectives::delivered(const Delivery& delivery, std::vector<Done>& done) {
   const auto index = static_cast<std::uint32_t>(delivery.id & ~kMark);
   const auto message = in_flight_[index];

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -49,6 +50,8 @@ class Collectives final : private Holder {
                       Manner manner = Manner::kInSteps);
   // The member comes at `at`; at once done where the schedule has no steps. Errors as of Network::send().
   Result<void> enter(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
+  // All members at once.
+  Result<void> enter_all(std::uint32_t run, Picoseconds at, std::vector<Done>& done);
   // Of a message that is one of ours: its id has kMark.
   Result<void> delivered(const Delivery& delivery, std::vector<Done>& done);
   // The earliest end that is known without the network; then, or earlier, advance().
@@ -109,7 +112,8 @@ class Collectives final : private Holder {
   Result<void> begin_step(std::uint32_t run, int member, Picoseconds at);
   Result<void> send(const Between& message, std::int64_t bytes, Picoseconds at);
   void end(std::uint32_t run, int member, Picoseconds at, std::vector<Done>& done);
-  void leave_alone(std::uint32_t run);
+  // `all_come_at`: no member has begun.
+  bool leave_alone(std::uint32_t run, std::optional<Picoseconds> all_come_at = {});
   void go_on_alone(std::uint32_t run);
   void end_alone(std::uint32_t run);
   void disturbed(std::uint32_t run, Picoseconds at) override;

@@ -7,33 +7,37 @@
 namespace prism::simulate {
 
 // From now on without events, where nothing is in the way.
-void Collectives::leave_alone(std::uint32_t number) {
+bool Collectives::leave_alone(std::uint32_t number, std::optional<Picoseconds> all_come_at) {
   auto& run = runs_[number];
-  if (!run.schedule) return;
+  if (!run.schedule) return false;
   const int members = run.schedule->members(), steps = run.schedule->steps();
   run.until_try = std::numeric_limits<int>::max();
-  if (run.manner != Manner::kInSteps || run.schedule->lanes() > 1 || members < 2 || run.schedule->alike(0) < steps)
-    return;
+  if (run.manner != Manner::kInSteps || run.schedule->lanes() > 1 || members < 2 || steps < 1 ||
+      run.schedule->alike(0) < steps)
+    return false;
   std::vector<Network::Way> ways;
   std::vector<Undisturbed::Member> states;
   for (int m = 0; m < members; ++m) {
     sends_.clear();
     const int receives = run.schedule->part(m, 0, sends_);
-    if (receives != 1 || sends_.size() != 1 || sends_[0].to != (m + 1) % members) return;  // no ring
+    if (receives != 1 || sends_.size() != 1 || sends_[0].to != (m + 1) % members) return false;  // no ring
     auto way = network_.way({0, run.endpoints[m], run.endpoints[sends_[0].to], sends_[0].bytes});
-    if (!way) return;
+    if (!way) return false;
     const auto& member = run.members[m];
     // Not by their number: the last one may have been delivered, at this moment, without our having been told.
     if (member.posted > 0) way->own = member.latest | kMark;
     ways.push_back(*way);
-    states.push_back({member.step, member.outstanding[0], 0, 0, later(way->latency, way->passing)});
+    states.push_back(
+        {member.step, member.outstanding[0], 0, all_come_at.value_or(0), later(way->latency, way->passing)});
   }
   run.until_try = members;
-  if (!network_.hold(number, ways, *this)) return;
+  if (!network_.hold(number, ways, *this)) return false;
   for (int m = 0; m < members && !run.early.empty(); ++m)
     while (run.early.erase(early_key(m, states[m].step + 1 + static_cast<int>(states[m].early))) > 0) ++states[m].early;
-  const Undisturbed begun(std::move(states), steps);
+  Undisturbed begun(std::move(states), steps);
+  if (all_come_at) begun.begin();
   run.alone = std::make_unique<Alone>(Alone{std::move(ways), begun, begun, {}});
+  return true;
 }
 
 void Collectives::go_on_alone(std::uint32_t number) {
@@ -71,7 +75,11 @@ Undisturbed Collectives::settled(Alone& alone, Picoseconds until, std::vector<Le
 void Collectives::end_alone(std::uint32_t number) {
   auto& run = runs_[number];
   std::vector<Left> none;
-  settled(*run.alone, kNever, none, [](int, Picoseconds) {});
+  if (network_.observed())
+    settled(*run.alone, kNever, none, [](int, Picoseconds) {});
+  else
+    for (const auto& member : run.alone->begun.members())
+      sent_ += static_cast<std::uint64_t>(run.schedule->steps() - 1 - member.step);
   network_.release(number, run.alone->ways);
   run.alone.reset();
 }

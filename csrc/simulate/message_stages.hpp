@@ -26,6 +26,7 @@ class StagedNetwork : public Network {
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
+  bool observed() const final { return observer_ != nullptr; }
   std::uint64_t events() const final { return events_; }
 
   std::optional<Way> way(const Message& message) const final;

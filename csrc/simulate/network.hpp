@@ -67,6 +67,8 @@ class Network {
   virtual Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) = 0;
   // Before the first message; the observer outlives the network.
   virtual void observe(FlowObserver& observer) = 0;
+  // Whether anybody needs to be told of messages that are not sent, see arrived_alone().
+  virtual bool observed() const { return true; }
 
   // For messages whose times follow by arithmetic while nothing comes in between, so that they need not be sent.
   struct Way {

@@ -24,6 +24,7 @@ class RadixHeap {
   std::size_t bytes() const {
     auto entries = now_.capacity();
     for (const auto& bucket : buckets_) entries += bucket.entries.capacity();
+    for (const auto& room : spare_) entries += room.capacity();
     return entries * sizeof(Entry);
   }
   void push(const Entry& entry) {
@@ -31,7 +32,12 @@ class RadixHeap {
     place(entry);
   }
   Entry pop() {
-    if (now_.empty()) open_first();
+    return pop([](const Entry&) {});
+  }
+  // soon(entry) of entries that will come out before long: what they need can be fetched from memory meanwhile.
+  template <typename Soon>
+  Entry pop(Soon&& soon) {
+    if (now_.empty()) open_first(soon);
     std::pop_heap(now_.begin(), now_.end(), comes_after);
     const Entry entry = now_.back();
     now_.pop_back();
@@ -52,21 +58,35 @@ class RadixHeap {
     }
     const auto index = std::bit_width(static_cast<std::uint64_t>(entry.at ^ last_)) - 1;
     auto& bucket = buckets_[index];
-    if (bucket.entries.empty() || entry.at < bucket.least) bucket.least = entry.at;
+    if (bucket.entries.empty()) {
+      bucket.least = entry.at;
+      if (!spare_.empty()) {
+        bucket.entries.swap(spare_.back());
+        spare_.pop_back();
+      }
+    }
+    bucket.least = std::min(bucket.least, entry.at);
     bucket.entries.push_back(entry);
     used_ |= std::uint64_t{1} << index;
   }
-  void open_first() {
+  template <typename Soon>
+  void open_first(Soon&& soon) {
     const auto index = std::countr_zero(used_);
     auto& bucket = buckets_[index];
     used_ &= used_ - 1;
     last_ = bucket.least;
-    for (const auto& entry : bucket.entries) place(entry);  // into lower ones
+    const bool few = bucket.entries.size() <= 64;
+    for (const auto& entry : bucket.entries) {
+      if (few) soon(entry);
+      place(entry);  // into lower ones
+    }
     bucket.entries.clear();
+    spare_.emplace_back().swap(bucket.entries);
   }
 
   std::array<Bucket, 64> buckets_;
-  std::uint64_t used_ = 0;  // bit i: bucket i is not empty
+  std::uint64_t used_ = 0;                  // bit i: bucket i is not empty
+  std::vector<std::vector<Entry>> spare_;  // room of buckets that were emptied, for those that are filled next
   std::vector<Entry> now_;  // heap of those at `last_`
   std::int64_t last_ = 0;
 };

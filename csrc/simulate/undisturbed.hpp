@@ -22,6 +22,10 @@ class Undisturbed {
     for (auto& member : members_) inbox_.emplace_back(static_cast<std::size_t>(member.early), Picoseconds{0});
   }
 
+  // All members are ready for the step after theirs, where nothing is under way.
+  void begin() {
+    for (int member = 0; member < static_cast<int>(members_.size()); ++member) ready_.push_back(member);
+  }
   // The message that `from` had under way in the beginning.
   void arrived(int from, Picoseconds at) {
     const int step = members_[from].step;

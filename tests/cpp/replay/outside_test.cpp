@@ -3,6 +3,7 @@
 
 #include "replay/engine.hpp"
 #include "replay/on_network.hpp"
+#include "replay/outside.hpp"
 #include "replay/program.hpp"
 #include "simulate/topologies.hpp"
 
@@ -11,67 +12,6 @@ using namespace prism::test;
 using simulate::Topology;
 
 namespace {
-
-// A program of one lane, outside of the engine: spans, issues, waits, by the clock that it keeps itself.
-class Outside {
- public:
-  Outside(const engine::Job& job, int rank)
-      : view_(job.view(rank)), plan_(job.plan(rank)), timing_(job.timing(rank)), rank_(rank) {
-    node_ = plan_.lane_first[0];
-    released_.assign(view_.comm_op.size(), -1);
-    end_ns.assign(view_.node_kind.size(), -1);
-    go_on();
-  }
-  int rank() const { return rank_; }
-  bool issues() const { return node_ != engine::kNone && !waits_; }
-  std::int64_t next_ns() const { return now_; }  // of the issue
-  void issue(engine::Engine& engine) {
-    end_ns[node_] = now_;
-    for (const auto target : plan_.out[node_])
-      if (view_.node_comm[target] >= 0) {
-        const auto comm = static_cast<std::uint32_t>(view_.node_comm[target]);
-        REQUIRE(engine.arrived(rank_, comm, now_));
-        CHECK_FALSE(engine.arrived(rank_, comm, now_));
-      }
-    node_ = plan_.next_on_lane[node_];
-    go_on();
-  }
-  void released(std::uint32_t comm, std::int64_t at) {
-    released_[comm] = at;
-    end_ns[plan_.transfer_of_comm[comm]] = at;
-    if (waits_) go_on();
-  }
-  bool ended() const { return node_ == engine::kNone; }
-  std::vector<std::int64_t> end_ns;
-
- private:
-  void go_on() {
-    waits_ = false;
-    for (; node_ != engine::kNone; node_ = plan_.next_on_lane[node_]) {
-      const auto kind = static_cast<NodeKind>(view_.node_kind[node_]);
-      if (kind == NodeKind::kWait) {
-        for (const auto source : plan_.in[node_]) {
-          const auto at = released_[static_cast<std::size_t>(view_.node_comm[source])];
-          waits_ = waits_ || at < 0;
-          now_ = std::max(now_, at);
-        }
-        if (waits_) return;
-      } else {
-        now_ += timing_.duration_ns[node_];
-        if (kind == NodeKind::kIssue) return;
-      }
-      end_ns[node_] = now_;
-    }
-  }
-  const ClassView& view_;
-  const engine::ClassPlan& plan_;
-  const TimingView timing_;
-  int rank_;
-  std::uint32_t node_;
-  std::int64_t now_ = 0;
-  bool waits_ = false;
-  std::vector<std::int64_t> released_;
-};
 
 ExecutionGraph random_job(unsigned seed, const char* model) {
   std::mt19937 random(seed);
@@ -115,21 +55,8 @@ TEST_CASE("stepping from outside gives what one run gives") {
         engine::Engine engine(job, durations, service, *network);
         engine.begin({0, 1, 2, 3}, outside);
         std::vector<Outside> programs;
-        for (const int rank : outside) programs.emplace_back(job, rank);
-        std::vector<engine::Engine::Released> released;
-        for (;;) {
-          Outside* first = nullptr;
-          for (auto& program : programs)
-            if (program.issues() && (!first || program.next_ns() < first->next_ns())) first = &program;
-          released.clear();
-          REQUIRE(engine.advance(first ? first->next_ns() : INT64_MAX, released));
-          for (const auto& [rank, comm, at] : released)
-            for (auto& program : programs)
-              if (program.rank() == rank) program.released(comm, at);
-          if (!released.empty()) continue;
-          if (!first) break;
-          first->issue(engine);
-        }
+        for (const int rank : outside) programs.emplace_back(job, durations, rank);
+        drive(engine, programs);
         REQUIRE(engine.finished());
         for (const auto& program : programs) {
           CHECK(program.ended());

@@ -3,7 +3,8 @@
 //
 // Before the loop a broadcast and a prefetched all-gather; in an iteration spans, collectives of all and of halves,
 // messages around a ring, a second thread that reduces, some waits at once and some at the end; what is prefetched in
-// one iteration is waited for in the next. After the loop everybody waits for the last prefetch, and there is a barrier.
+// one iteration is waited for in the next. After the loop everybody waits for the last prefetch, and there is a
+// barrier.
 #pragma once
 #include <random>
 
@@ -61,7 +62,8 @@ class TrainingJob {
   };
 
   std::int64_t span(int rank, const Action& action) const {
-    return 1 + static_cast<std::int64_t>(std::minstd_rand(action.salt + 97u * static_cast<unsigned>(rank))() % (2 * ms));
+    return 1 +
+           static_cast<std::int64_t>(std::minstd_rand(action.salt + 97u * static_cast<unsigned>(rank))() % (2 * ms));
   }
 
   void run(Rank& rank, int r, int iterations) const {
