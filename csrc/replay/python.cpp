@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "python_errors.hpp"
+#include "replay/emulation.hpp"
 #include "replay/python_what_if.hpp"
 #include "replay/replay.hpp"
 
@@ -166,6 +167,18 @@ PYBIND11_MODULE(_replay, m) {
       py::arg("latency_ns") = ClosedFormLinks{}.latency_ns,
       py::arg("bytes_per_second") = ClosedFormLinks{}.bytes_per_second, py::arg("network") = py::none(),
       py::arg("communications") = std::vector<CommunicationEdit>{}, py::arg("analysis") = true);
+  py::class_<Emulation, std::shared_ptr<Emulation>>(
+      m, "Emulation", "Chosen ranks are real, the others are executed; for _c10d.Coordinator. See emulation.hpp.")
+      .def(py::init([](const ExecutionGraph& graph, std::vector<int> sandbox, std::optional<NetworkOptions> network,
+                       bool warn_on_divergence) {
+             Emulation::Options options{.sandbox = std::move(sandbox),
+                                        .network = std::move(network),
+                                        .warn_on_divergence = warn_on_divergence};
+             return std::shared_ptr<Emulation>(
+                 value_or_throw(without_gil([&] { return Emulation::make(graph, options); })));
+           }),
+           py::arg("graph"), py::arg("sandbox"), py::arg("network") = py::none(),
+           py::arg("warn_on_divergence") = false, py::keep_alive<1, 4>());
   m.def(
       "as_recorded",
       [](const ExecutionGraph& graph) { return value_or_throw(without_gil([&] { return as_recorded(graph); })); },

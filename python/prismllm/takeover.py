@@ -115,7 +115,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
             rank=rank,
             world_size=world_size,
             path=os.fsencode(os.path.join(directory, f"rank-{rank}.prism")),
-            timed=route == "real",
+            timed=route == "real" or _c10d.is_emulated(),
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
             wall_clock=timing,

@@ -70,7 +70,7 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.progress_model = progress_model;
   options.metadata_json = metadata;
   if (auto* client = session_client(); client && !wall_clock)
-    options.clock = [client] { return now_ns() - client->off_slot_ns(); };
+    options.clock = [client] { return client->emulated_now_ns(); };
   value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
 }
 
@@ -138,7 +138,8 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::optional<std::vector<std::int32_t>> data_for_ranks,
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
-                                              bool swap_always, int more_ranks_fd, bool data_of_whole_numbers) {
+                                              bool swap_always, int more_ranks_fd, bool data_of_whole_numbers,
+                                              std::shared_ptr<Emulation> emulation, std::string emulation_data) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -160,6 +161,8 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.data_directory = std::move(data_directory);
   options.data_for_ranks = std::move(data_for_ranks);
   options.data_of_whole_numbers = data_of_whole_numbers;
+  options.emulation = std::move(emulation);
+  options.emulation_data = std::move(emulation_data);
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -208,6 +211,7 @@ PYBIND11_MODULE(_c10d, module) {
   using namespace prism;
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::module_::import("torch.distributed");
+  py::module_::import("prismllm._replay");  // defines Emulation
   PrismBackend::without_gil = [](c10::function_ref<void()> drop) {
     if (!Py_IsInitialized() || !PyGILState_Check()) return drop();
     const py::gil_scoped_release no_gil;
@@ -241,6 +245,7 @@ PYBIND11_MODULE(_c10d, module) {
         throw py::attribute_error("PrismBackend has no attribute '" + name + "'");
       });
 
+  module.def("is_emulated", [] { return session_client() && session_client()->is_emulated(); });
   module.def("watches_waits", [] { return Recorder::active() || session_client(); });
   module.def("wait_future", &wait_future, py::arg("future"), py::arg("blocking"));
   module.def("connect", &session_connect, py::arg("address"), py::arg("rank"), py::arg("world_size"), NoGil());
@@ -282,7 +287,8 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
-           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false)
+           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false,
+           py::arg("emulation") = nullptr, py::arg("emulation_data") = "")
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -75,8 +75,9 @@ void WaitScope::add(CommId comm) {
   comm_waited(comm);
 }
 
-void record_transfer_done(CommId comm) {
-  if (auto* recorder = comm == kNoComm ? nullptr : Recorder::active()) recorder->transfer_done(comm, recorder->now());
+void record_transfer_done(CommId comm, std::int64_t at_ns) {
+  if (auto* recorder = comm == kNoComm ? nullptr : Recorder::active())
+    recorder->transfer_done(comm, at_ns >= 0 ? at_ns : recorder->now());
 }
 
 void future_taken(CommId comm, const void* future) {

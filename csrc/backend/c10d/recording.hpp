@@ -51,7 +51,8 @@ class NotOfProgram {
 Recorder* recorder_of_program();
 
 // Completion of this member's part, now.
-void record_transfer_done(CommId comm);
+// `at_ns`: on the emulated clock; -1: now.
+void record_transfer_done(CommId comm, std::int64_t at_ns = -1);
 
 // Runs `complete`, which runs a future's callbacks: what they do hangs on `cause`.
 template <typename Complete>

@@ -23,7 +23,9 @@ namespace prism {
 struct Outcome {
   Result<void> status;
   std::vector<Region> regions;
-  std::int32_t source = -1;  // recv: group rank of the sender
+  std::int32_t source = -1;   // recv: group rank of the sender
+  std::int64_t due_ns = -1;   // when it was due on the emulated clock; -1: there is none
+  bool unchanged = false;     // no regions: outputs stay as they are
 };
 
 class RankClient {
@@ -86,6 +88,16 @@ class RankClient {
 
   // Nanoseconds since connect() during which this rank had no slot; lets the recorder count on-slot time only.
   std::int64_t off_slot_ns() const;
+  // --- emulation: this rank is real, others are virtual
+  bool is_emulated() const;
+  // Of this rank's emulated clock, ns. Where there is none: CLOCK_MONOTONIC less off_slot_ns().
+  std::int64_t emulated_now_ns() const;
+  // Between the two this process's time is ours and does not count.
+  void stand_clock();
+  void go_on_clock();
+  // A thread of the program is about to run although its rank was asleep.
+  void wake_clock();
+
   // Says that the program ended well (empty) or with this error text (a traceback), then closes.
   void finish(const std::string& error_text);
 

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "backend/client/emulated_clock.hpp"
 #include "backend/client/rank_client.hpp"
 #include "backend/client/staging.hpp"
 #include "backend/protocol/messages.hpp"
@@ -23,6 +24,7 @@
 namespace prism {
 
 struct RankClient::Impl {
+  using Lock = std::unique_lock<std::mutex>;
   explicit Impl(const Options& options) : options_(options) {}
   ~Impl();
   // session.cpp
@@ -40,6 +42,12 @@ struct RankClient::Impl {
   void without_slot(const std::function<void()>& blocking);
   std::int64_t off_slot_ns();
   std::atomic<bool> uses_device_{false};
+  std::int64_t emulated_now_ns();
+  template <typename Use>
+  void with_clock(Use&& use) {
+    Lock lock(mutex_);
+    use(*clock_);
+  }
   // store.cpp: sends the request; with `deadline`, waits for what is not there yet
   Result<wire::StoreReply> ask_store(wire::StoreRequest request, std::optional<Deadline> deadline = {});
   Result<void> tell_store(wire::StoreRequest request);
@@ -47,12 +55,12 @@ struct RankClient::Impl {
 
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<Staging> staging_;
+  std::optional<EmulatedClock> clock_;  // of an emulation, from connect() on; under mutex_
   const Options options_;
   std::atomic<bool> inert_{false};  // in a forked child: this session is its parent's
 
  private:
   friend struct ForkGuard;
-  using Lock = std::unique_lock<std::mutex>;
 
   // A thread that sleeps in wait() or in a store call.
   struct Waiter {
@@ -115,7 +123,7 @@ struct RankClient::Impl {
   wire::Quietness quietness(Lock& lock);
   Activity& activity_here(Lock& lock);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   UniqueFd socket_;
   std::optional<Error> error_;  // the run's first error, or that the session is over
   bool finished_ = false;

@@ -34,6 +34,7 @@ void RankClient::Impl::give_back(Lock& lock, wire::Release release, Slot to) {
   release.grant = grant_;
   release.uses_device = uses_device_;
   if (slot_ == Slot::kHeld) off_slot_since_ns_ = now_ns();
+  if (clock_ && to != Slot::kBlocked) clock_->wake();  // it sleeps in what is not ours
   slot_ = to;
   requested_ = false;
   watched_ns_ = 0;
@@ -75,6 +76,12 @@ void RankClient::Impl::give_back_if_all_wait(Lock& lock) {
     release.patience_ns = std::max<std::int64_t>(earliest.left().count(), 1);
   std::sort(release.works.begin(), release.works.end());
   release.works.erase(std::unique(release.works.begin(), release.works.end()), release.works.end());
+  // Who waits for a key of the store waits for something that takes host time.
+  const bool for_store = std::any_of(release.works.begin(), release.works.end(), [&](WorkId work) {
+    const auto found = works_.find(work);
+    return found != works_.end() && found->second.from_store;
+  });
+  if (clock_ && !for_store) clock_->block();
   give_back(lock, std::move(release), Slot::kBlocked);
 }
 
@@ -124,6 +131,7 @@ void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
   if (in_callback()) callback_wakes(lock);
   activity_here(lock) = Activity::kRuns;
   if (!error_) static_cast<void>(need_slot(lock));
+  if (clock_) clock_->wake();
 }
 
 void RankClient::Impl::yield(Lock& lock, bool polls_store) {
@@ -134,6 +142,12 @@ void RankClient::Impl::yield(Lock& lock, bool polls_store) {
   give_back(lock, std::move(release), Slot::kYielded);
   requested_ = true;  // comes back by itself
   static_cast<void>(need_slot(lock));
+}
+
+std::int64_t RankClient::Impl::emulated_now_ns() {
+  if (!clock_) return now_ns() - off_slot_ns();
+  Lock lock(mutex_);
+  return clock_->now_ns();
 }
 
 std::int64_t RankClient::Impl::off_slot_ns() {

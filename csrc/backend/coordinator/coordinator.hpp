@@ -14,6 +14,7 @@
 #include "backend/coordinator/scheduler.hpp"
 #include "backend/device/residency.hpp"
 #include "core/result.hpp"
+#include "replay/emulation.hpp"
 
 namespace prism {
 
@@ -47,6 +48,9 @@ class Coordinator {
     std::vector<int> device_of_rank;  // empty: no accelerator; else each slot is of one device, in turn
     SwapMode swap_mode = SwapMode::kNever;
     std::shared_ptr<DeviceSwap> device_swap;  // viable, unless kNever
+    // Where not null: its sandbox are the ranks that come; the others are virtual. Takes one slot for each that comes.
+    std::shared_ptr<Emulation> emulation;
+    std::string emulation_data;  // what virtual members put in, a folder of `prism capture --data`; "": made up
     // A pipe whose other end is open as long as ranks may still come: not all need to. -1: all come, and soon.
     int more_ranks_fd = -1;                           // taken over
     std::uint64_t address_space_bytes = 16ull << 40;  // reserved, not used, for the ranks' windows of shared memory

@@ -22,6 +22,7 @@ _COMMANDS = (
     "capture",
     "time",
     "calibrate",
+    "emulate",
     "agent",
     "bench-comm",
     "replay",

@@ -20,6 +20,18 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
 
     status = RunFolder(options.run_dir).coordinator_status
     swap, note = None, ""
+    emulation, virtual_data = None, ""
+    if options.emulated is not None:
+        from prismllm.emulation import Emulated
+        from prismllm.launch.steady import before_others
+
+        before_others()
+        try:
+            given = Emulated(**options.emulated)
+            emulation, virtual_data = given.native(options.sandbox), given.data
+        except (ValueError, OSError) as reason:
+            write_status(status, error=str(reason), exit_code=2, time_ns=time.monotonic_ns())
+            return 1
     if options.devices and options.device_swap != "never":
         try:
             swap = _c10d.device_swap(options.fake_device, options.devices)
@@ -47,6 +59,8 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         link_fd=options.link_fd,
         host_timeout_s=options.host_timeout_s,
         more_ranks_fd=options.more_ranks_fd,
+        emulation=emulation,
+        emulation_data=os.fsencode(virtual_data),
     )  # fmt: skip
     notes = []
     if note and options.world_size > options.devices:  # else nobody shares

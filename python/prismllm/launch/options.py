@@ -42,6 +42,9 @@ class LaunchOptions:
     timed_trace: str = ""
     warm_up: int | None = None
     verify: int | None = None  # how large the sample of a class is
+    # Emulation: these ranks run, the others are virtual (prismllm.emulation.Emulated, as a dict).
+    sandbox: list[int] | None = None
+    emulated: dict | None = None
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
@@ -58,8 +61,10 @@ class LaunchOptions:
     rules = None  # once they are loaded; no field, for they do not travel
 
     @property
-    def ranks(self) -> range:
+    def ranks(self) -> range | list[int]:
         """Those of this host."""
+        if self.sandbox is not None:
+            return self.sandbox
         return range(self.first_rank, self.first_rank + (self.world_size if self.ranks_here < 0 else self.ranks_here))
 
     def save(self) -> str:

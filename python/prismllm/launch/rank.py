@@ -16,7 +16,7 @@ import traceback
 from prismllm.launch.namespace import enter
 from prismllm.launch.options import LaunchOptions, RunFolder, partial
 from prismllm.launch.processes import die_with_parent, fine_timers, private_bytes
-from prismllm.launch.steady import become_steady, sleep_punctually
+from prismllm.launch.steady import become_steady, before_others, sleep_punctually
 from prismllm.launch.warm import reseed
 
 
@@ -69,9 +69,11 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             enter(options.namespaces[rank])
         if options.steady:
             become_steady()
-        if options.slices is not None:
+        if options.slices is not None or options.sandbox is not None:
             fine_timers()
             sleep_punctually()
+        if options.sandbox is not None:
+            before_others()
         takeover.start_rank(options.program.words, options.rules, timing=options.slices is not None)
     except Exception:
         code, error = 1, traceback.format_exc()

@@ -1,0 +1,317 @@
+// Operations of real ranks among virtual ones. What an operation brings is there when its real members have come, from
+// them and from what was recorded of the others; when a member gets it the emulator says.
+#include <boost/asio/post.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/coordinator/loop_send.hpp"
+#include "backend/coordinator/process_state.hpp"
+#include "backend/coordinator/rules.hpp"
+
+namespace prism {
+
+using rules::Family;
+
+namespace {
+
+template <typename Range>
+std::uint64_t total(const Range& sizes) {
+  std::uint64_t bytes = 0;
+  for (const auto& size : sizes) {
+    if constexpr (requires { size.bytes; })
+      bytes += size.bytes;
+    else
+      bytes += size;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<void> Coordinator::Impl::start_emulation() {
+  const auto& sandbox = options_.emulation->sandbox();
+  if (options_.emulation->graph().world_size() != options_.world_size)
+    return Error{ErrorCode::kInvalidInput, fmt::format("the trace has {} ranks, the job {}",
+                                                       options_.emulation->graph().world_size(), options_.world_size)};
+  for (const int rank : sandbox)
+    PRISM_RETURN_IF_ERROR(memory_->reserve({memory_->window_begin(rank), sizeof(RankClock)}));
+  if (!options_.emulation_data.empty()) {
+    PRISM_ASSIGN_OR_RETURN(virtual_data_, RecordedData::open(options_.emulation_data));
+    const auto& kept = virtual_data_->header().for_ranks;
+    if (kept && std::vector<int>(kept->begin(), kept->end()) != sandbox)
+      return Error{ErrorCode::kInvalidInput,
+                   fmt::format("'{}' has what ranks {} receive; accepted: that of ranks {}, or of all ranks",
+                               options_.emulation_data, ranges_text({kept->begin(), kept->end()}), ranges_text(sandbox))};
+  }
+  expected_ = static_cast<int>(sandbox.size());
+  const auto on_loop = [this](auto then) {
+    boost::asio::post(io_, [this, then = std::move(then)] {
+      if (!stopping_) then();
+    });
+  };
+  emulator_ = std::make_unique<Emulator>(
+      options_.emulation, [this](int rank) -> const RankClock& { return memory_->clock(rank); },
+      Emulator::Handlers{[this, on_loop](std::vector<Emulation::Released> due) {
+                           on_loop([this, due = std::move(due)] { due_from_loop(due); });
+                         },
+                         [this, on_loop](Error error) {
+                           on_loop([this, error = std::move(error)] { fail_from_loop(error); });
+                         }});
+  return {};
+}
+
+Result<void> Coordinator::Impl::emulate_from_loop(int rank, WorkId work, std::int64_t emulated_ns,
+                                                  const std::shared_ptr<Exchange>& exchange) {
+  if (!exchange->emulated) {
+    exchange->emulated = std::make_shared<Emulated>();
+    exchange->emulated->parts.resize(exchange->arrivals.size());
+    exchange->emulated->held = std::make_shared<MixedInputs>(*this);
+  }
+  Emulated& emulated = *exchange->emulated;
+  const auto place = std::find_if(exchange->arrivals.begin(), exchange->arrivals.end(),
+                                  [&](const Arrival& one) { return one.rank == rank && one.work == work; });
+  const auto index = static_cast<std::size_t>(place - exchange->arrivals.begin());
+  const Operation& o = place->operation;
+  if (!o.inputs.empty()) std::static_pointer_cast<MixedInputs>(emulated.held)->owners.emplace_back(rank, work);
+  std::uint32_t comm = Emulator::kNoCommunication;
+  if (o.number < kNotInTrace) {
+    if (o.op == Op::kRecv && o.peer < 0)
+      return Error{ErrorCode::kInvalidInput, "a receive from any source cannot be emulated yet; accepted: a named one"};
+    const auto& members = exchange->group->members;
+    const Emulation::Call call{exchange->group->key, o.op, o.dtype, o.reduce_op, o.root,
+                               o.peer < 0 ? -1 : members[static_cast<std::size_t>(o.peer)], o.tag,
+                               static_cast<std::int64_t>(o.number), static_cast<std::int64_t>(total(o.inputs)),
+                               static_cast<std::int64_t>(total(o.output_bytes))};
+    PRISM_ASSIGN_OR_RETURN(comm, emulator_->emulation().find(rank, call));
+    due_places_[{rank, comm}] = {exchange, index};
+  } else {
+    emulated.parts[index].due_ns = 0;
+  }
+  emulated.parts[index].comm = comm;
+  emulator_->issued(rank, comm, emulated_ns);
+  if (exchange->complete()) PRISM_RETURN_IF_ERROR(complete_emulated(exchange));
+  deliver_due(exchange);
+  return {};
+}
+
+Result<void> Coordinator::Impl::complete_emulated(const std::shared_ptr<Exchange>& exchange) {
+  Emulated& emulated = *exchange->emulated;
+  if (is_reduction(exchange->operation().op))
+    return start_reduction(exchange, std::static_pointer_cast<MixedInputs>(std::exchange(emulated.held, nullptr)));
+  if (exchange->expected < exchange->arrivals.size()) PRISM_RETURN_IF_ERROR(fill_virtual(*exchange));
+  emulated.complete = true;
+  return {};
+}
+
+// What was kept of a member's input, or of the virtual part, if it has that size and type.
+std::optional<RecordedData::Tensor> Coordinator::Impl::recorded(const Exchange& exchange, std::int32_t member,
+                                                                std::uint32_t index, DType dtype, std::uint64_t bytes) {
+  if (!virtual_data_) return std::nullopt;
+  const auto group = virtual_data_->find_group(exchange.group->key);
+  if (!group) return std::nullopt;
+  std::optional<std::size_t> comm;
+  if (exchange.collective) {
+    comm = virtual_data_->find_collective(*group, static_cast<std::int64_t>(exchange.operation().number));
+  } else {
+    const Arrival& receiver = exchange.arrivals[1];
+    const int source = exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)];
+    const auto key = std::tuple(exchange.group->key, source, receiver.rank, receiver.operation.tag);
+    comm = virtual_data_->find_message(*group, source, receiver.rank, receiver.operation.tag, virtual_messages_[key]);
+  }
+  if (!comm) return std::nullopt;
+  const auto& columns = virtual_data_->columns();
+  for (auto block = columns.comm_block_offset[*comm]; block < columns.comm_block_offset[*comm + 1]; ++block) {
+    if (columns.block_member[block] != member || columns.block_index[block] != index) continue;
+    auto tensor = virtual_data_->tensor(columns.block_tensor[block]);
+    if (!tensor || tensor->bytes.size() != bytes || (dtype != DType::kNone && tensor->dtype != dtype))
+      return std::nullopt;
+    return std::move(*tensor);
+  }
+  return std::nullopt;
+}
+
+// What the virtual members put into result number `result`: each one's tensor, or their virtual part.
+Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece,
+                                            Reduction& reduction) {
+  const Operation& o = exchange.operation();
+  const auto index = static_cast<std::uint32_t>(result);
+  const std::uint64_t bytes = reduction.results[result].bytes;
+  std::vector<const std::byte*> inputs;  // of all, in rank order
+  std::size_t real = 0;
+  for (std::size_t m = 0; m < exchange.arrivals.size(); ++m) {
+    if (exchange.arrivals[m].work != 0) {
+      inputs.push_back(piece.inputs[real++]);
+      continue;
+    }
+    auto tensor = recorded(exchange, static_cast<std::int32_t>(m), index, o.dtype, bytes);
+    if (!tensor) break;
+    inputs.push_back(tensor->bytes.data());
+    reduction.files.push_back(tensor->file);
+  }
+  if (inputs.size() == exchange.arrivals.size()) {
+    piece.inputs = std::move(inputs);
+    return {};
+  }
+  const DType accumulated = executor_->accumulation_type(o.dtype, o.reduce_op);
+  auto part = recorded(exchange, kVirtualPart, index, accumulated,
+                       bytes / element_size(o.dtype) * element_size(accumulated));
+  if (part) {
+    piece.initial = part->bytes.data();
+    piece.members = exchange.arrivals.size();
+    reduction.files.push_back(part->file);
+    return {};
+  }
+  // Results that no real member gets need none.
+  if (rules::family(o.op) != Family::kReduceScatter ||
+      exchange.arrivals[result / o.output_bytes.size()].work != 0)
+    exchange.emulated->invented = true;
+  return {};
+}
+
+// Of an operation that moves: what its virtual members put in, as far as real ones get it.
+Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
+  Emulated& emulated = *exchange.emulated;
+  if (std::exchange(emulated.virtual_filled, true)) return {};
+  auto& all = exchange.arrivals;
+  const Operation first = exchange.operation();
+  const Arrival& receiver = all[static_cast<std::size_t>(exchange.first)];
+  const std::size_t n = all.size();
+  std::vector<std::uint64_t> bytes;
+  std::vector<std::pair<std::size_t, std::uint32_t>> wanted;  // (arrival, input)
+  for (std::size_t m = 0; m < n; ++m) {
+    Arrival& one = all[m];
+    if (one.work != 0) continue;
+    one.operation.op = exchange.collective ? first.op : Op::kSend;
+    one.operation.dtype = first.dtype;
+    one.operation.root = first.root;
+    one.member = static_cast<int>(m);
+    std::vector<std::uint64_t> sizes;
+    const bool is_root = static_cast<int>(m) == first.root;
+    switch (rules::family(first.op)) {
+      case Family::kBroadcast:
+        if (is_root) sizes = first.output_bytes;
+        break;
+      case Family::kAllGather: {
+        const std::size_t k = first.output_bytes.size() / n;
+        sizes.assign(first.output_bytes.begin() + static_cast<std::ptrdiff_t>(m * k),
+                     first.output_bytes.begin() + static_cast<std::ptrdiff_t>((m + 1) * k));
+        break;
+      }
+      case Family::kGather: {
+        const auto& root = all[static_cast<std::size_t>(first.root)];
+        if (root.work == 0) break;
+        const std::size_t k = root.operation.output_bytes.size() / n;
+        sizes.assign(root.operation.output_bytes.begin() + static_cast<std::ptrdiff_t>(m * k),
+                     root.operation.output_bytes.begin() + static_cast<std::ptrdiff_t>((m + 1) * k));
+        break;
+      }
+      case Family::kScatter:
+        if (!is_root) break;
+        for (const Arrival& to : all) sizes.push_back(to.work == 0 ? 0 : to.operation.output_bytes[0]);
+        break;
+      case Family::kAllToAll:
+        for (const Arrival& to : all) sizes.push_back(to.work == 0 ? 0 : to.operation.output_bytes[m]);
+        break;
+      default:
+        if (!exchange.collective && m == 0) sizes = receiver.operation.output_bytes;
+    }
+    for (std::uint32_t i = 0; i < sizes.size(); ++i) {
+      wanted.emplace_back(m, i);
+      bytes.push_back(sizes[i]);
+    }
+    one.operation.inputs.resize(sizes.size());
+  }
+  if (wanted.empty()) return {};
+  std::vector<Region> regions;
+  PRISM_ASSIGN_OR_RETURN(auto block, new_block(bytes, regions));
+  const bool broadcast = rules::family(first.op) == Family::kBroadcast;
+  for (std::size_t w = 0; w < wanted.size(); ++w) {
+    const auto [m, i] = wanted[w];
+    all[m].operation.inputs[i] = regions[w];
+    if (regions[w].bytes == 0) continue;
+    std::byte* const to = memory_->at(regions[w].offset);
+    const int member = exchange.collective ? static_cast<int>(m) : receiver.operation.peer;
+    if (const auto tensor = recorded(exchange, member, i, DType::kNone, regions[w].bytes)) {
+      std::copy(tensor->bytes.begin(), tensor->bytes.end(), to);
+      continue;
+    }
+    emulated.invented = true;
+    emulated.unchanged = emulated.unchanged || broadcast;
+    // A peer is taken to put in what the first real member does; what else is received is made up.
+    const auto& own = receiver.operation.inputs;
+    if (rules::family(first.op) == Family::kAllGather && own[i].bytes == regions[w].bytes)
+      std::copy_n(memory_->at(own[i].offset), own[i].bytes, to);
+    else
+      executor_->make_up(first.dtype, {to, regions[w].bytes});
+  }
+  if (!exchange.collective)
+    ++virtual_messages_[{exchange.group->key, exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)],
+                         receiver.rank, receiver.operation.tag}];
+  std::static_pointer_cast<MixedInputs>(emulated.held)->blocks.push_back(std::move(block));
+  return {};
+}
+
+void Coordinator::Impl::reduced_emulated(const std::shared_ptr<Exchange>& exchange,
+                                         const std::shared_ptr<Reduction>& reduction) {
+  Emulated& emulated = *exchange->emulated;
+  emulated.results = reduction->results;
+  emulated.held = reduction->block;
+  emulated.complete = true;
+  deliver_due(exchange);
+}
+
+// Whether all that the member gets is there.
+bool Coordinator::Impl::is_ready(const Exchange& exchange, std::size_t index) const {
+  if (exchange.emulated->complete) return true;
+  const Operation& o = exchange.arrivals[index].operation;
+  if (o.output_bytes.empty() && o.op != Op::kBarrier) return true;  // sends, roots of what is spread, who gives to a root
+  const auto family = rules::family(o.op);
+  if (family != Family::kBroadcast && family != Family::kScatter) return false;
+  return exchange.arrivals[static_cast<std::size_t>(o.root)].work != 0;
+}
+
+void Coordinator::Impl::deliver_due(const std::shared_ptr<Exchange>& exchange) {
+  Emulated& emulated = *exchange->emulated;
+  bool all = emulated.complete;
+  for (std::size_t i = 0; i < exchange->arrivals.size(); ++i) {
+    const Arrival& arrival = exchange->arrivals[i];
+    auto& part = emulated.parts[i];
+    if (arrival.work == 0 || part.delivered) continue;
+    if (part.due_ns < 0 || !is_ready(*exchange, i)) {
+      all = false;
+      continue;
+    }
+    part.delivered = true;
+    wire::Completion completion{.work = arrival.work};
+    if (part.comm != Emulator::kNoCommunication) completion.due_ns = part.due_ns;
+    completion.unchanged = emulated.unchanged && !arrival.operation.output_bytes.empty();
+    if (!completion.unchanged) completion.regions = rules::outcome(*exchange, i, emulated.results);
+    if (arrival.operation.op == Op::kRecv) completion.source = arrival.operation.peer;
+    if (!completion.regions.empty())
+      at(arrival.rank).unread.emplace(arrival.work, std::static_pointer_cast<Readable>(emulated.held));
+    answered_from_loop(arrival.rank, arrival.work);
+    send(arrival.rank, completion);
+  }
+  if (!all) return;
+  emulated.held.reset();
+  if (exchange->expected == exchange->arrivals.size()) return;
+  if (emulated.invented)
+    ++invented_[{std::string(name(exchange->operation().op)), exchange->group->key}];
+  else
+    ++known_;
+}
+
+void Coordinator::Impl::due_from_loop(const std::vector<Emulation::Released>& due) {
+  need_turn_end();
+  for (const auto& one : due) {
+    const auto place = due_places_.find({one.rank, one.comm});
+    if (place == due_places_.end()) continue;  // the rank has gone
+    const auto [exchange, index] = place->second;
+    due_places_.erase(place);
+    exchange->emulated->parts[index].due_ns = one.at_ns;
+    if (!at(one.rank).finished) deliver_due(exchange);
+  }
+}
+
+}  // namespace prism
