@@ -43,6 +43,12 @@ Result<void> RankClient::wait(std::span<const WorkId> works, Deadline deadline) 
 bool RankClient::poll(WorkId work) { return impl_->poll(work); }
 void RankClient::lend_slot() { impl_->lend_slot(); }
 void RankClient::without_slot(const std::function<void()>& blocking) { impl_->without_slot(blocking); }
+void RankClient::sleep_outside() {
+  if (!impl_->inert_) impl_->sleep_outside();
+}
+void RankClient::wake_outside() {
+  if (!impl_->inert_) impl_->wake_outside();
+}
 void RankClient::note_device_use() { impl_->uses_device_ = true; }
 std::int64_t RankClient::off_slot_ns() const { return impl_->off_slot_ns(); }
 bool RankClient::is_emulated() const { return impl_->clock_.has_value(); }

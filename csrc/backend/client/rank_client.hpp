@@ -64,6 +64,9 @@ class RankClient {
   // The calling thread is about to sleep in something that cannot be hooked (ivalue::Future::wait): lend the slot now,
   // ask for it again when an outstanding operation completes.
   void lend_slot();
+  // The same where nobody can be asked to run something: between the two the calling thread sleeps in futures.
+  void sleep_outside();
+  void wake_outside();
   // Runs `blocking` (which sleeps in something that is not ours) with the slot given back.
   void without_slot(const std::function<void()>& blocking);
 

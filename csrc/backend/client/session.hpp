@@ -40,6 +40,8 @@ struct RankClient::Impl {
   // slot.cpp
   void lend_slot();
   void without_slot(const std::function<void()>& blocking);
+  void sleep_outside();
+  void wake_outside();
   std::int64_t off_slot_ns();
   std::atomic<bool> uses_device_{false};
   std::int64_t emulated_now_ns();
@@ -110,6 +112,7 @@ struct RankClient::Impl {
   void granted(Lock& lock, std::uint64_t number);
   void give_back(Lock& lock, wire::Release release, Slot to);
   void give_back_if_all_wait(Lock& lock);
+  void fall_asleep_outside(Lock& lock);
   bool others_run(Lock& lock, bool but_this);
   bool somebody_wakes(Lock& lock) const;
   void request_slot(Lock& lock);

@@ -34,7 +34,6 @@ void RankClient::Impl::give_back(Lock& lock, wire::Release release, Slot to) {
   release.grant = grant_;
   release.uses_device = uses_device_;
   if (slot_ == Slot::kHeld) off_slot_since_ns_ = now_ns();
-  if (clock_ && to != Slot::kBlocked) clock_->wake();  // it sleeps in what is not ours
   slot_ = to;
   requested_ = false;
   watched_ns_ = 0;
@@ -113,6 +112,7 @@ void RankClient::Impl::lend_slot() {
   if (inert_ || error_ || slot_ != Slot::kHeld) return;
   activity_here(lock) = Activity::kRuns;
   if (others_run(lock, true)) return;
+  if (clock_) clock_->block();
   wire::Release release;
   release.kind = wire::ReleaseKind::kLend;
   give_back(lock, std::move(release), Slot::kLent);
@@ -120,18 +120,40 @@ void RankClient::Impl::lend_slot() {
 
 void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
   if (inert_) return blocking();
-  lend_slot();
-  {
-    Lock lock(mutex_);
-    activity_here(lock) = Activity::kOutside;
-    if (in_callback()) callback_falls_asleep(lock);
-  }
+  sleep_outside();
   blocking();
+  wake_outside();
+}
+
+void RankClient::Impl::sleep_outside() {
+  lend_slot();
+  Lock lock(mutex_);
+  activity_here(lock) = Activity::kOutside;
+  if (in_callback()) callback_falls_asleep(lock);
+}
+
+void RankClient::Impl::wake_outside() {
   Lock lock(mutex_);
   if (in_callback()) callback_wakes(lock);
   activity_here(lock) = Activity::kRuns;
   if (!error_) static_cast<void>(need_slot(lock));
   if (clock_) clock_->wake();
+}
+
+// A callback has returned, and the threads that sleep in futures sleep on: so does the emulated clock.
+void RankClient::Impl::fall_asleep_outside(Lock& lock) {
+  if (!clock_ || slot_ != Slot::kHeld || error_ || others_run(lock, false)) return;
+  bool any = false;
+  for (const auto& [thread, activity] : threads_) {
+    if (activity != Activity::kOutside) continue;
+    if (thread_state(thread) != ThreadState::kForever) return;
+    any = true;
+  }
+  if (!any) return;
+  clock_->block();
+  wire::Release release;
+  release.kind = wire::ReleaseKind::kLend;
+  give_back(lock, std::move(release), Slot::kLent);
 }
 
 void RankClient::Impl::yield(Lock& lock, bool polls_store) {
@@ -212,6 +234,7 @@ void RankClient::Impl::watch(Lock& lock) {
   watched_cpu_ns_ = cpu;
   if (first) return;
   if (slot_ == Slot::kHeld && idle && !somebody_wakes(lock)) {
+    if (clock_) clock_->wake();  // it sleeps in what is not ours: a device, a file
     wire::Release release;
     release.kind = wire::ReleaseKind::kLend;
     give_back(lock, std::move(release), Slot::kLent);

@@ -154,6 +154,7 @@ void RankClient::Impl::run_callbacks() {
     if (callbacks_asleep_ == 0) unpark(lock);
     if (!callbacks_.empty()) callback_queued_.notify_one();
     give_back_if_all_wait(lock);
+    fall_asleep_outside(lock);
   }
 }
 
