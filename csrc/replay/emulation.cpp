@@ -25,8 +25,10 @@ int kind_of(Op op) { return !is_point_to_point(op) ? 0 : op == Op::kSend ? 1 : 2
 std::string in_words(std::string_view op, std::int64_t number, std::string_view group, DType dtype, ReduceOp reduce_op,
                      std::int32_t peer, std::int32_t tag, bool message, std::int64_t in, std::int64_t out) {
   std::string text = fmt::format("{} {} of group '{}' (", op, number, group);
-  if (message) text += fmt::format("peer {}, tag {}, ", peer < 0 ? "any" : fmt::format("rank {}", peer), tag);
-  else if (peer >= 0) text += fmt::format("root {}, ", peer);
+  if (message)
+    text += fmt::format("peer {}, tag {}, ", peer < 0 ? "any" : fmt::format("rank {}", peer), tag);
+  else if (peer >= 0)
+    text += fmt::format("root {}, ", peer);
   if (dtype != DType::kNone) text += fmt::format("{}, ", name(dtype));
   if (reduce_op != ReduceOp::kNone) text += fmt::format("{}, ", name(reduce_op));
   return text + fmt::format("{} bytes in, {} out)", in, out);
@@ -35,8 +37,10 @@ std::string in_words(std::string_view op, std::int64_t number, std::string_view 
 std::string in_words(const Emulation::Call& call) {
   const bool message = is_point_to_point(call.op);
   return in_words(name(call.op), call.number, call.group, call.dtype, call.reduce_op,
-                  message ? call.peer : is_rooted(call.op) ? call.root : -1, call.tag, message, call.input_bytes,
-                  call.output_bytes);
+                  message              ? call.peer
+                  : is_rooted(call.op) ? call.root
+                                       : -1,
+                  call.tag, message, call.input_bytes, call.output_bytes);
 }
 
 }  // namespace
@@ -84,7 +88,7 @@ Result<void> Emulation::prepare() {
                                     : graph_.rank_of_peer_slot(rank, static_cast<std::uint32_t>(view.comm_peer[c]));
       comms.emplace(Key{view.comm_group[c], kind_of(op), peer, message ? view.comm_tag[c] : 0, view.comm_seq[c]}, c);
     }
-    issued_[rank].resize(view.comm_op.size());
+    found_[rank].resize(view.comm_op.size());
   }
   parts.engine = std::make_unique<engine::Engine>(parts.job, parts.durations, parts.service, *parts.carrier);
   std::vector<int> all;
@@ -128,48 +132,60 @@ Result<std::uint32_t> Emulation::find(int rank, const Call& call) {
                          : comms->second.find(Key{slot->second, kind_of(call.op), message ? call.peer : -1,
                                                   message ? call.tag : 0, call.number});
   if (found == comms->second.end())
-    return Error{ErrorCode::kMismatch, fmt::format("rank {}: the program issues {}; the trace has {}", rank,
-                                                   in_words(call),
-                                                   slot == slots_[rank].end() ? "no such group" : "none of that number")};
+    return Error{ErrorCode::kMismatch,
+                 fmt::format("rank {}: the program issues {}; the trace has {}", rank, in_words(call),
+                             slot == slots_[rank].end() ? "no such group" : "none of that number")};
   if (auto differs = difference(rank, found->second, call)) {
     if (!options_.warn_on_divergence || static_cast<Op>(parts_->job.view(rank).comm_op[found->second]) != call.op)
       return *differs;
     differences_.push_back(differs->message);
   }
+  auto&& found_already = found_[rank][found->second];
+  if (found_already)
+    return Error{ErrorCode::kMismatch, fmt::format("rank {} issues {} twice", rank, in_words(call))};
+  found_already = true;
   return found->second;
 }
 
 Result<void> Emulation::arrived(int rank, std::uint32_t comm, std::int64_t at_ns) {
   late_ns_ = std::max(late_ns_, now_ns_ - at_ns);
-  PRISM_RETURN_IF_ERROR(parts_->engine->arrived(rank, comm, std::max(at_ns, now_ns_)));
-  issued_[rank][comm] = true;
+  to_come_.emplace(std::max(at_ns, now_ns_), rank, comm);
   return {};
 }
 
 Result<void> Emulation::advance(std::int64_t until_ns, std::vector<Released>& released) {
-  if (until_ns <= now_ns_) return {};
   std::vector<engine::Engine::Released> now;
-  PRISM_RETURN_IF_ERROR(parts_->engine->advance(until_ns, now));
-  for (const auto& one : now) released.push_back({one.rank, one.comm, one.at_ns});
-  // What ends at one moment has ended; others may still be issued in it.
-  if (!now.empty())
-    now_ns_ = now.back().at_ns;
-  else if (until_ns != INT64_MAX)
-    now_ns_ = until_ns;
+  while (until_ns > now_ns_ || (!to_come_.empty() && std::get<0>(*to_come_.begin()) < until_ns)) {
+    const bool issue = !to_come_.empty() && std::get<0>(*to_come_.begin()) < until_ns;
+    const auto step_ns = issue ? std::get<0>(*to_come_.begin()) : until_ns;
+    PRISM_RETURN_IF_ERROR(parts_->engine->advance(step_ns, now));
+    for (const auto& one : now) released.push_back({one.rank, one.comm, one.at_ns});
+    // What ends at one moment has ended; others may still be issued in it.
+    if (!now.empty()) {
+      now_ns_ = now.back().at_ns;
+      return {};
+    }
+    if (step_ns == INT64_MAX) return {};
+    now_ns_ = step_ns;
+    if (!issue) return {};
+    const auto [at, rank, comm] = *to_come_.begin();
+    to_come_.erase(to_come_.begin());
+    PRISM_RETURN_IF_ERROR(parts_->engine->arrived(rank, comm, at));
+  }
   return {};
 }
 
 std::size_t Emulation::left_of(int rank) const {
-  const auto& issued = issued_.at(rank);
-  return static_cast<std::size_t>(std::count(issued.begin(), issued.end(), false));
+  const auto& found = found_.at(rank);
+  return static_cast<std::size_t>(std::count(found.begin(), found.end(), false));
 }
 
 std::string Emulation::first_left(int rank) const {
-  const auto& issued = issued_.at(rank);
-  const auto first = std::find(issued.begin(), issued.end(), false);
-  if (first == issued.end()) return "";
+  const auto& found = found_.at(rank);
+  const auto first = std::find(found.begin(), found.end(), false);
+  if (first == found.end()) return "";
   return fmt::format("rank {} has not issued {}", rank,
-                     describe(rank, static_cast<std::uint32_t>(first - issued.begin())));
+                     describe(rank, static_cast<std::uint32_t>(first - found.begin())));
 }
 
 Emulation::Groups Emulation::groups() const {

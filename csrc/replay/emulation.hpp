@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -35,10 +36,10 @@ class Emulation {
     Op op = Op::kNone;
     DType dtype = DType::kNone;
     ReduceOp reduce_op = ReduceOp::kNone;
-    std::int32_t root = -1;    // group rank
-    std::int32_t peer = -1;    // global rank; -1: any source
+    std::int32_t root = -1;  // group rank
+    std::int32_t peer = -1;  // global rank; -1: any source
     std::int32_t tag = 0;
-    std::int64_t number = 0;   // as ClassView::comm_seq counts
+    std::int64_t number = 0;  // as ClassView::comm_seq counts
     std::int64_t input_bytes = 0, output_bytes = 0;
   };
   struct Released {
@@ -53,14 +54,16 @@ class Emulation {
 
   const std::vector<int>& sandbox() const { return options_.sandbox; }
   const ExecutionGraph& graph() const { return graph_; }
-  // The rank's communication that this is. kMismatch: the graph has none, or another one: the first difference.
+  bool warns_on_divergence() const { return options_.warn_on_divergence; }
+  // The rank's communication that this is, each once. kMismatch: the graph has none, or another one: the first
+  // difference. find(), left_of(), first_left() and describe() may be called by another thread than the rest.
   Result<std::uint32_t> find(int rank, const Call& call);
   // Of the rank: "all_reduce 3 of group 'tp0' (float32, sum, 4096 bytes)".
   std::string describe(int rank, std::uint32_t comm) const;
   // Differences that were only warned of.
   const std::vector<std::string>& differences() const { return differences_; }
 
-  // Issued, at a time that is taken to be the present where it lies before it; then that much late.
+  // Issued, now or later; a time that lies in the past is taken to be the present, and that much late.
   Result<void> arrived(int rank, std::uint32_t comm, std::int64_t at_ns);
   // Time goes on until just before `until_ns`, or the end of the first moment at which something ends for a real rank.
   Result<void> advance(std::int64_t until_ns, std::vector<Released>& released);
@@ -68,9 +71,9 @@ class Emulation {
   std::int64_t now_ns() const { return now_ns_; }
   // By how much issues came after the time that was decided already; 0 unless the caller let time run ahead.
   std::int64_t late_ns() const { return late_ns_; }
-  // Communications of a real rank that it has not issued.
+  // Communications of a real rank that nobody has asked for.
   std::size_t left_of(int rank) const;
-  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does.
+  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does; "" where nothing is left.
   std::string first_left(int rank) const;
   // Groups of the job: all of them, those with a real rank, and of these those with virtual ones as well.
   struct Groups {
@@ -91,10 +94,11 @@ class Emulation {
   const ExecutionGraph graph_;
   const Options options_;
   std::unique_ptr<Parts> parts_;
-  std::map<int, std::map<Key, std::uint32_t>> comms_;     // by real rank
+  std::map<int, std::map<Key, std::uint32_t>> comms_;                       // by real rank
   std::map<int, std::map<std::string, std::uint32_t, std::less<>>> slots_;  // by real rank: group slot by name
-  std::map<int, std::vector<bool>> issued_;
+  std::map<int, std::vector<bool>> found_;
   std::vector<std::string> differences_;
+  std::set<std::tuple<std::int64_t, std::int32_t, std::uint32_t>> to_come_;  // issues: (when, rank, communication)
   std::int64_t now_ns_ = 0, late_ns_ = 0;
 };
 

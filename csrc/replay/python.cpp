@@ -177,8 +177,8 @@ PYBIND11_MODULE(_replay, m) {
              return std::shared_ptr<Emulation>(
                  value_or_throw(without_gil([&] { return Emulation::make(graph, options); })));
            }),
-           py::arg("graph"), py::arg("sandbox"), py::arg("network") = py::none(),
-           py::arg("warn_on_divergence") = false, py::keep_alive<1, 4>());
+           py::arg("graph"), py::arg("sandbox"), py::arg("network") = py::none(), py::arg("warn_on_divergence") = false,
+           py::keep_alive<1, 4>());
   m.def(
       "as_recorded",
       [](const ExecutionGraph& graph) { return value_or_throw(without_gil([&] { return as_recorded(graph); })); },

@@ -23,9 +23,9 @@ namespace prism {
 struct Outcome {
   Result<void> status;
   std::vector<Region> regions;
-  std::int32_t source = -1;   // recv: group rank of the sender
-  std::int64_t due_ns = -1;   // when it was due on the emulated clock; -1: there is none
-  bool unchanged = false;     // no regions: outputs stay as they are
+  std::int32_t source = -1;  // recv: group rank of the sender
+  std::int64_t due_ns = -1;  // when it was due on the emulated clock; -1: there is none
+  bool unchanged = false;    // no regions: outputs stay as they are
 };
 
 class RankClient {

@@ -182,7 +182,8 @@ void RankClient::Impl::fail(Lock& lock, Error error) {
   if (error_) return;
   error_ = std::move(error);
   unpark(lock);
-  for (auto& completion : std::exchange(early_, {})) deliver(lock, wire::Completion{.work = completion.work, .error = error_});
+  for (auto& completion : std::exchange(early_, {}))
+    deliver(lock, wire::Completion{.work = completion.work, .error = error_});
   std::vector<WorkId> open;
   for (const auto& [id, work] : works_)
     if (!work.delivered && !work.from_store) open.push_back(id);

@@ -47,8 +47,9 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
       scheduler_(options_.hosts.empty() ? Scheduler(std::max(options_.world_size, 1), std::max(options_.slots, 1),
                                                     options_.schedule, options_.device_of_rank)
                                         : Scheduler(places(hosts_), options_.schedule)),
-      matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); },
-               options_.emulation ? options_.emulation->sandbox() : std::vector<int>()),
+      matcher_(
+          std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); },
+          options_.emulation ? options_.emulation->sandbox() : std::vector<int>()),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),
                    {[this](std::uint64_t probe) {

@@ -1,7 +1,7 @@
 // Operations of real ranks among virtual ones. What an operation brings is there when its real members have come, from
 // them and from what was recorded of the others; when a member gets it the emulator says.
-#include <boost/asio/post.hpp>
 #include <fmt/format.h>
+#include <boost/asio/post.hpp>
 
 #include <algorithm>
 
@@ -40,9 +40,10 @@ Result<void> Coordinator::Impl::start_emulation() {
     PRISM_ASSIGN_OR_RETURN(virtual_data_, RecordedData::open(options_.emulation_data));
     const auto& kept = virtual_data_->header().for_ranks;
     if (kept && std::vector<int>(kept->begin(), kept->end()) != sandbox)
-      return Error{ErrorCode::kInvalidInput,
-                   fmt::format("'{}' has what ranks {} receive; accepted: that of ranks {}, or of all ranks",
-                               options_.emulation_data, ranges_text({kept->begin(), kept->end()}), ranges_text(sandbox))};
+      return Error{
+          ErrorCode::kInvalidInput,
+          fmt::format("'{}' has what ranks {} receive; accepted: that of ranks {}, or of all ranks",
+                      options_.emulation_data, ranges_text({kept->begin(), kept->end()}), ranges_text(sandbox))};
   }
   expected_ = static_cast<int>(sandbox.size());
   const auto on_loop = [this](auto then) {
@@ -52,12 +53,11 @@ Result<void> Coordinator::Impl::start_emulation() {
   };
   emulator_ = std::make_unique<Emulator>(
       options_.emulation, [this](int rank) -> const RankClock& { return memory_->clock(rank); },
-      Emulator::Handlers{[this, on_loop](std::vector<Emulation::Released> due) {
-                           on_loop([this, due = std::move(due)] { due_from_loop(due); });
-                         },
-                         [this, on_loop](Error error) {
-                           on_loop([this, error = std::move(error)] { fail_from_loop(error); });
-                         }});
+      Emulator::Handlers{
+          [this, on_loop](std::vector<Emulation::Released> due) {
+            on_loop([this, due = std::move(due)] { due_from_loop(due); });
+          },
+          [this, on_loop](Error error) { on_loop([this, error = std::move(error)] { fail_from_loop(error); }); }});
   return {};
 }
 
@@ -79,9 +79,15 @@ Result<void> Coordinator::Impl::emulate_from_loop(int rank, WorkId work, std::in
     if (o.op == Op::kRecv && o.peer < 0)
       return Error{ErrorCode::kInvalidInput, "a receive from any source cannot be emulated yet; accepted: a named one"};
     const auto& members = exchange->group->members;
-    const Emulation::Call call{exchange->group->key, o.op, o.dtype, o.reduce_op, o.root,
-                               o.peer < 0 ? -1 : members[static_cast<std::size_t>(o.peer)], o.tag,
-                               static_cast<std::int64_t>(o.number), static_cast<std::int64_t>(total(o.inputs)),
+    const Emulation::Call call{exchange->group->key,
+                               o.op,
+                               o.dtype,
+                               o.reduce_op,
+                               o.root,
+                               o.peer < 0 ? -1 : members[static_cast<std::size_t>(o.peer)],
+                               o.tag,
+                               static_cast<std::int64_t>(o.number),
+                               static_cast<std::int64_t>(total(o.inputs)),
                                static_cast<std::int64_t>(total(o.output_bytes))};
     PRISM_ASSIGN_OR_RETURN(comm, emulator_->emulation().find(rank, call));
     due_places_[{rank, comm}] = {exchange, index};
@@ -154,8 +160,8 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   const DType accumulated = executor_->accumulation_type(o.dtype, o.reduce_op);
-  auto part = recorded(exchange, kVirtualPart, index, accumulated,
-                       bytes / element_size(o.dtype) * element_size(accumulated));
+  auto part =
+      recorded(exchange, kVirtualPart, index, accumulated, bytes / element_size(o.dtype) * element_size(accumulated));
   if (part) {
     piece.initial = part->bytes.data();
     piece.members = exchange.arrivals.size();
@@ -163,8 +169,7 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   // Results that no real member gets need none.
-  if (rules::family(o.op) != Family::kReduceScatter ||
-      exchange.arrivals[result / o.output_bytes.size()].work != 0)
+  if (rules::family(o.op) != Family::kReduceScatter || exchange.arrivals[result / o.output_bytes.size()].work != 0)
     exchange.emulated->invented = true;
   return {};
 }
@@ -246,8 +251,9 @@ Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
       executor_->make_up(first.dtype, {to, regions[w].bytes});
   }
   if (!exchange.collective)
-    ++virtual_messages_[{exchange.group->key, exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)],
-                         receiver.rank, receiver.operation.tag}];
+    ++virtual_messages_[{exchange.group->key,
+                         exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)], receiver.rank,
+                         receiver.operation.tag}];
   std::static_pointer_cast<MixedInputs>(emulated.held)->blocks.push_back(std::move(block));
   return {};
 }
@@ -265,7 +271,8 @@ void Coordinator::Impl::reduced_emulated(const std::shared_ptr<Exchange>& exchan
 bool Coordinator::Impl::is_ready(const Exchange& exchange, std::size_t index) const {
   if (exchange.emulated->complete) return true;
   const Operation& o = exchange.arrivals[index].operation;
-  if (o.output_bytes.empty() && o.op != Op::kBarrier) return true;  // sends, roots of what is spread, who gives to a root
+  if (o.output_bytes.empty() && o.op != Op::kBarrier)
+    return true;  // sends, roots of what is spread, who gives to a root
   const auto family = rules::family(o.op);
   if (family != Family::kBroadcast && family != Family::kScatter) return false;
   return exchange.arrivals[static_cast<std::size_t>(o.root)].work != 0;

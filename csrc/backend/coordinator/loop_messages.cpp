@@ -91,8 +91,7 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
   wire::Buffer welcome;
   wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(),
-                                            options_.lend_after.count(), residency_.has_value(),
-                                            emulator_ != nullptr});
+                                            options_.lend_after.count(), residency_.has_value(), emulator_ != nullptr});
   const int fds[] = {memory_->fd(), memory_->spill_fd()};
   if (!send_with_fds(connection.fd(), welcome, std::span(fds).first(memory_->spill_fd() >= 0 ? 2 : 1)))
     return Error{ErrorCode::kIo, fmt::format("rank {} does not take its welcome", rank)};
@@ -258,7 +257,12 @@ Result<void> Coordinator::Impl::on(int rank, wire::Finish message) {
   Rank& r = at(rank);
   r.finished = true;
   ++finished_;
-  if (emulator_) emulator_->finished(rank);
+  if (emulator_) {
+    emulator_->finished(rank);
+    const auto left = options_.emulation->first_left(rank);
+    if (!left.empty() && !options_.emulation->warns_on_divergence())
+      return Error{ErrorCode::kMismatch, "the program has ended, and the trace goes on: " + left};
+  }
   forget_block(rank);
   for (const auto& entry : r.outstanding) store_.cancel(rank, entry.first);
   r.unread.clear();

@@ -2,9 +2,9 @@
 // it is.
 //
 // One thread of its own, which owns the Emulation. It lets emulated time go on no further than the clocks of the real
-// ranks have gone (RankClock), so that what it decides is never overtaken, and needs no synchronisation with them: ranks
-// that all wait let it run ahead to what they wait for. Due times are exact on the emulated clocks however late the
-// machine is; by how much releases were late in real time is counted (lag).
+// ranks have gone (RankClock), so that what it decides is never overtaken, and needs no synchronisation with them:
+// ranks that all wait let it run ahead to what they wait for. Due times are exact on the emulated clocks however late
+// the machine is; by how much releases were late in real time is counted (lag).
 #pragma once
 #include <condition_variable>
 #include <cstdint>

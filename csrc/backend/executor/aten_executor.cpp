@@ -165,11 +165,11 @@ void AtenExecutor::make_up(DType dtype, std::span<std::byte> bytes) {
   }
   const c10::InferenceMode no_autograd;
   auto generator = at::detail::createCPUGenerator(1);
-  const auto numbers =
-      at::randn({1 << 14}, generator, at::TensorOptions().dtype(at::kFloat)).to(type);
+  const auto numbers = at::randn({1 << 14}, generator, at::TensorOptions().dtype(at::kFloat)).to(type);
   const auto* source = static_cast<const std::byte*>(numbers.const_data_ptr());
   for (std::size_t first = 0; first < bytes.size(); first += numbers.nbytes())
-    std::copy_n(source, std::min(numbers.nbytes(), bytes.size() - first), bytes.begin() + static_cast<std::ptrdiff_t>(first));
+    std::copy_n(source, std::min(numbers.nbytes(), bytes.size() - first),
+                bytes.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
 }  // namespace prism

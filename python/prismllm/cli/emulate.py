@@ -58,8 +58,6 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
 
     with wrong_use(base):
         graph = load(base)
-        if not graph.timed:
-            raise ValueError("it has no times; accepted: a trace that prism calibrate has written, or a recorded one")
     check_ranks("--ranks", ranks, graph.world_size)
     if absent := sorted(set(ranks) - set(graph.ranks)):
         raise click.UsageError(f"--ranks: rank {absent[0]} was not recorded in {base}")
@@ -69,7 +67,12 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
         network_options(comm, network or "flow", ())
     if data:
         with wrong_use("--data"):
-            recording(data)
+            kept = recording(data)
+            if kept.world_size != graph.world_size:
+                raise ValueError(f"'{data}' is of a job of {kept.world_size} ranks; accepted: {graph.world_size}")
+            if kept.for_ranks is not None and tuple(kept.for_ranks) != ranks:
+                raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of all "
+                                 "ranks")  # fmt: skip
     trace = trace or f"{base.removesuffix('.prism').removesuffix('.cal')}.emu.prism"
     check_writable(trace, "--output")
     program = program_of(graph.metadata, words, module)
@@ -81,6 +84,9 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
         from prismllm.emulation.summary import summary_of, write_trace
 
+        if not graph.timed:
+            result.notes.append("the trace was captured and never timed: virtual ranks compute as long as they did then, "
+                                "and transfers take what a closed form says (prism time, prism calibrate)")  # fmt: skip
         written = write_trace(folder, graph, ranks, trace, result)
         return summary_of(written, result)
 

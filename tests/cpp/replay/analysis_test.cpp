@@ -55,7 +55,7 @@ void check_path(const ReplayReport& report) {
 Program one_forward_one_backward(int p, int m, std::int64_t f, std::int64_t b, bool closing_all_reduce) {
   Program job(p);
   for (int s = 0; s < p; ++s) {
-    Rank& rank = job[s];
+    auto& rank = job[s];
     std::vector<std::int32_t> sends;
     const auto forward = [&] {
       if (s > 0) rank.blocking({.op = Op::kRecv, .peer = s - 1, .tag = 0});
@@ -152,7 +152,7 @@ TEST_CASE("v model chunks a stage divide the bubble of a pipeline by v") {
   INFO("p " << p << " v " << v);
   Program job(p);
   for (int s = 0; s < p; ++s) {
-    Rank& rank = job[s];
+    auto& rank = job[s];
     const auto step = [&](int k, bool forward) {
       const int place = k / p % v, chunk = forward ? place : v - 1 - place, microbatch = k / (p * v) * p + k % p;
       const int part = chunk * p + s, from = part + (forward ? -1 : 1), to = part + (forward ? 1 : -1);

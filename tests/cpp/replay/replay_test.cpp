@@ -131,7 +131,7 @@ TEST_CASE("a callback starts when its cause has completed, and what it issues is
   Program job(2);
   std::uint32_t wait = 0;
   for (int r = 0; r < 2; ++r) {
-    Rank& rank = job[r];
+    auto& rank = job[r];
     rank.compute(10 * ms);
     std::int32_t first = rank.issue({.service = 4 * ms});
     rank.compute(1 * ms);
