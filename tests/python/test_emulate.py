@@ -116,7 +116,8 @@ def test_virtual_ranks_take_their_time_and_the_real_one_waits_for_them(ring, emu
     assert np.diff(real).min() > 20_000_000
 
 
-@pytest.mark.parametrize("name", [name for name in BASELINE if name not in ("compiled", "checkpoint_process")])
+@pytest.mark.parametrize("name", ["collectives", "messages", "subgroups", "ddp_buckets", "fsdp2", "moe", "objects",
+                                  "pipeline", "zero_optimizer"])  # fmt: skip
 def test_losses_of_programs_are_those_of_gloo(name, run_prism, emulate):
     """Rank 0 prints its result; it runs with the last rank, among virtual ones."""
     job = BASELINE[name]
