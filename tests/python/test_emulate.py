@@ -89,6 +89,16 @@ def test_what_is_kept_for_the_real_ranks_is_enough(run_prism, ring, emulate):
     assert "has what ranks [1, 2] receive; accepted: [1], or of all ranks" in done.stderr
 
 
+def test_what_real_ranks_send_is_compared(ring, emulate, tmp_path):
+    summary, _, done = emulate(ring, "1,3", "--data", "all.data", "--check-values")
+    assert summary["checked_values"] == {"checked": 20, "different": 0, "first": ""}
+    (tmp_path / "other.py").write_text(RING.replace("float(rank + step)", "float(rank + step + (step > 2))"))
+    summary, _, done = emulate(ring, "1,3", "--data", "all.data", "--check-values", words=("other.py",))
+    assert summary["checked_values"]["different"] == 4
+    assert "differ from then in 4 of 20 communications; first: rank " in done.stdout
+    assert "all_reduce 3 of group '0'" in done.stdout
+
+
 def test_without_data_values_are_made_up_and_it_says_so(ring, emulate):
     summary, _, done = emulate(ring, "1")
     assert {(one["op"], one["count"]) for one in summary["invented_values"]} == {("all_reduce", 5), ("recv", 5)}
@@ -117,7 +127,7 @@ def test_virtual_ranks_take_their_time_and_the_real_one_waits_for_them(ring, emu
 
 
 @pytest.mark.parametrize("name", ["collectives", "messages", "subgroups", "ddp_buckets", "fsdp2", "moe", "objects",
-                                  "pipeline", "zero_optimizer"])  # fmt: skip
+                                  "pipeline_1f1b", "zero_optimizer"])  # fmt: skip
 def test_losses_of_programs_are_those_of_gloo(name, run_prism, emulate):
     """Rank 0 prints its result; it runs with the last rank, among virtual ones."""
     job = BASELINE[name]
@@ -150,8 +160,12 @@ def test_a_program_that_ends_early_or_goes_on_is_told(ring, emulate, tmp_path):
 
 
 def test_a_real_rank_that_dies_ends_the_run_with_its_cause(ring, emulate, tmp_path):
-    (tmp_path / "dies.py").write_text(RING.replace("    prismllm.iteration()\n", "    prismllm.iteration()\n"
-                                                   "    if rank == 1 and step == 3: import os; os.kill(os.getpid(), 9)\n"))
+    (tmp_path / "dies.py").write_text(
+        RING.replace(
+            "    prismllm.iteration()\n",
+            "    prismllm.iteration()\n    if rank == 1 and step == 3: import os; os.kill(os.getpid(), 9)\n",
+        )
+    )
     *_, done = emulate(ring, "0,1", "--data", "all.data", words=("dies.py",), code=3)
     assert "rank 1 was killed by SIGKILL" in done.stderr
 
@@ -173,8 +187,12 @@ def test_wrong_use(ring, run_prism, options, text):
 
 
 def test_an_interrupt_leaves_nothing(ring, tmp_path):
-    (tmp_path / "slow.py").write_text(RING.replace("    prismllm.iteration()\n", "    prismllm.iteration()\n"
-                                                   "    print('here', flush=True); import time; time.sleep(60)\n"))
+    (tmp_path / "slow.py").write_text(
+        RING.replace(
+            "    prismllm.iteration()\n",
+            "    prismllm.iteration()\n    print('here', flush=True); import time; time.sleep(60)\n",
+        )
+    )
     command = [sys.executable, "-m", "prismllm", "emulate", str(ring), "--ranks", "0", "slow.py"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert "here" in process.stdout.readline()

@@ -139,7 +139,8 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
                                               bool swap_always, int more_ranks_fd, bool data_of_whole_numbers,
-                                              std::shared_ptr<Emulation> emulation, std::string emulation_data) {
+                                              std::shared_ptr<Emulation> emulation, std::string emulation_data,
+                                              bool check_values) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -163,6 +164,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.data_of_whole_numbers = data_of_whole_numbers;
   options.emulation = std::move(emulation);
   options.emulation_data = std::move(emulation_data);
+  options.check_values = check_values;
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -288,7 +290,7 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
            py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false,
-           py::arg("emulation") = nullptr, py::arg("emulation_data") = "")
+           py::arg("emulation") = nullptr, py::arg("emulation_data") = "", py::arg("check_values") = false)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",

@@ -50,6 +50,7 @@ class Coordinator {
     std::shared_ptr<DeviceSwap> device_swap;  // viable, unless kNever
     // Where not null: its sandbox are the ranks that come; the others are virtual. Takes one slot for each that comes.
     std::shared_ptr<Emulation> emulation;
+    bool check_values = false;   // whether real ranks send what they sent when `emulation_data` was recorded
     std::string emulation_data;  // what virtual members put in, a folder of `prism capture --data`; "": made up
     // A pipe whose other end is open as long as ranks may still come: not all need to. -1: all come, and soon.
     int more_ranks_fd = -1;                           // taken over

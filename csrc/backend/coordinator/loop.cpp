@@ -273,6 +273,8 @@ std::string Coordinator::Impl::statistics_json() const {
   if (emulator_ && ended_ns_ != 0) {
     auto& emulation = json["emulation"] = nlohmann::ordered_json::parse(emulator_->statistics_json());
     emulation["known_values"] = known_;
+    if (options_.check_values)
+      emulation["checked_values"] = {{"checked", checked_}, {"different", different_}, {"first", first_different_}};
     auto& invented = emulation["invented_values"] = nlohmann::ordered_json::array();
     for (const auto& [what, count] : invented_)
       invented.push_back({{"op", what.first}, {"group", what.second}, {"count", count}});

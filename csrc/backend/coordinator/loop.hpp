@@ -219,6 +219,7 @@ struct Coordinator::Impl {
   Result<void> add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece, Reduction& reduction);
   std::optional<RecordedData::Tensor> recorded(const Exchange& exchange, std::int32_t member, std::uint32_t index,
                                                DType dtype, std::uint64_t bytes);
+  void check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm);
   void reduced_emulated(const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<Reduction>& reduction);
   bool is_ready(const Exchange& exchange, std::size_t index) const;
   void deliver_due(const std::shared_ptr<Exchange>& exchange);
@@ -286,7 +287,9 @@ struct Coordinator::Impl {
   std::map<std::pair<int, std::uint32_t>, Place> due_places_;  // by (rank, communication): not delivered
   std::map<std::tuple<std::string, int, int, int>, std::int64_t> virtual_messages_;  // group, source, destination, tag
   std::map<std::pair<std::string, std::string>, std::uint64_t> invented_;            // operations by (op, group)
-  std::uint64_t known_ = 0;                                                          // with all values known
+  std::uint64_t checked_ = 0, different_ = 0;  // operations of real ranks, by what they put in
+  std::string first_different_;
+  std::uint64_t known_ = 0;  // with all values known
 
   // statistics
   std::uint64_t messages_ = 0, operations_ = 0, switches_lower_bound_ = 0;

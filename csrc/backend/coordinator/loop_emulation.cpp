@@ -8,6 +8,7 @@
 #include "backend/coordinator/loop_send.hpp"
 #include "backend/coordinator/process_state.hpp"
 #include "backend/coordinator/rules.hpp"
+#include "data/hash.hpp"
 
 namespace prism {
 
@@ -91,6 +92,7 @@ Result<void> Coordinator::Impl::emulate_from_loop(int rank, WorkId work, std::in
                                static_cast<std::int64_t>(total(o.output_bytes))};
     PRISM_ASSIGN_OR_RETURN(comm, emulator_->emulation().find(rank, call));
     due_places_[{rank, comm}] = {exchange, index};
+    if (options_.check_values && virtual_data_) check_values(*exchange, *place, comm);
   } else {
     emulated.parts[index].due_ns = 0;
   }
@@ -256,6 +258,31 @@ Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
                          receiver.operation.tag}];
   std::static_pointer_cast<MixedInputs>(emulated.held)->blocks.push_back(std::move(block));
   return {};
+}
+
+// Against the digest that was kept of what this member put in.
+void Coordinator::Impl::check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm) {
+  const auto& data = *virtual_data_;
+  const Operation& o = arrival.operation;
+  const auto group = data.find_group(exchange.group->key);
+  if (!group || o.inputs.empty()) return;
+  const auto number = static_cast<std::int64_t>(o.number);
+  const auto found = exchange.collective
+                         ? data.find_collective(*group, number)
+                         : data.find_message(*group, arrival.rank,
+                                             exchange.group->members[static_cast<std::size_t>(o.peer)], o.tag, number);
+  if (!found) return;
+  InputsDigest digest;
+  for (const Region input : o.inputs) digest.add(input.bytes, content_hash({memory_->at(input.offset), input.bytes}));
+  const auto& columns = data.columns();
+  for (auto i = columns.comm_digest_offset[*found]; i < columns.comm_digest_offset[*found + 1]; ++i) {
+    if (columns.digest_member[i] != arrival.member) continue;
+    ++checked_;
+    if (digest.value() == ContentHash{columns.digest_low[i], columns.digest_high[i]}) return;
+    if (different_++ == 0)
+      first_different_ = fmt::format("rank {}, {}", arrival.rank, emulator_->emulation().describe(arrival.rank, comm));
+    return;
+  }
 }
 
 void Coordinator::Impl::reduced_emulated(const std::shared_ptr<Exchange>& exchange,

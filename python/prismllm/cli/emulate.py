@@ -37,6 +37,9 @@ _MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 @click.option("--data", type=click.Path(exists=True, file_okay=False), metavar="DIR",
               help="What virtual ranks send: what `prism capture --data DIR --for-ranks RANKS` has kept  [default: made "
               "up; where the program cannot live with that, it is captured once more]")  # fmt: skip
+@click.option("--check-values", is_flag=True,
+              help="With --data: name the first communication in which a real rank sends something else than it did "
+              "then.")  # fmt: skip
 @click.option("--on-divergence", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
               help="Where a real rank does something else than the trace says; with warn its sizes and types "
               "may differ.")  # fmt: skip
@@ -45,7 +48,7 @@ _MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 @trace_and_program
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
-            network: str | None, plane: str, data: str | None, on_divergence: str, log_dir: str | None,
+            network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str, log_dir: str | None,
             module: bool) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
@@ -65,6 +68,8 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
         raise click.UsageError("--network is of a --comm file")
     if comm:
         network_options(comm, network or "flow", ())
+    if check_values and not data:
+        raise click.UsageError("--check-values compares with --data; give that as well")
     if data:
         with wrong_use("--data"):
             kept = recording(data)
@@ -77,7 +82,7 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     check_writable(trace, "--output")
     program = program_of(graph.metadata, words, module)
     emulated = Emulated(os.path.abspath(base), os.path.abspath(comm) if comm else "", network or "flow",
-                        os.path.abspath(data) if data else "", on_divergence == "warn")  # fmt: skip
+                        os.path.abspath(data) if data else "", on_divergence == "warn", check_values)  # fmt: skip
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
               "ranks_per_node": graph.world_size}  # fmt: skip
 
@@ -131,6 +136,10 @@ def _rows(summary: dict, program, world_size: int, trace: str) -> list[tuple[str
     if invented:
         of = counted(sum(one["count"] for one in invented), "communication")
         rows.append(("values", f"made up in {of}: losses mean nothing (--data)"))
+    if checked := summary.get("checked_values"):
+        same = f"real ranks send what they sent then, in {checked['checked']} communications"
+        other = f"differ from then in {checked['different']} of {checked['checked']} communications; first: "
+        rows.append(("sent", other + checked["first"] if checked["different"] else same))
     rows += [("differs", text) for text in summary["differences"][:3]]
     rows += [("note", text) for text in summary["notes"]]
     return [*rows, ("trace", trace)]

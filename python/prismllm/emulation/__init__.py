@@ -19,6 +19,7 @@ class Emulated:
     network: str = "flow"
     data: str = ""
     warn_on_divergence: bool = False
+    check_values: bool = False  # whether the real ranks send what they sent when `data` was recorded
 
     def native(self, sandbox: list[int]) -> _replay.Emulation:
         """For the coordinator. Raises ValueError where the trace, the network and the ranks do not fit."""

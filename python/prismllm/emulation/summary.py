@@ -60,6 +60,7 @@ def summary_of(trace: Trace, result: LaunchResult) -> dict:
         "groups": emulation["groups"],
         "invented_values": emulation["invented_values"],
         "known_values": emulation["known_values"],
+        **({"checked_values": emulation["checked_values"]} if "checked_values" in emulation else {}),
         "differences": emulation["differences"],
         "emulated_s": emulation["emulated_s"],
         "wall_s": emulation["wall_s"],

@@ -61,6 +61,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         more_ranks_fd=options.more_ranks_fd,
         emulation=emulation,
         emulation_data=os.fsencode(virtual_data),
+        check_values=bool(options.emulated and options.emulated["check_values"]),
     )  # fmt: skip
     notes = []
     if note and options.world_size > options.devices:  # else nobody shares
