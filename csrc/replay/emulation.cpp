@@ -141,8 +141,7 @@ Result<std::uint32_t> Emulation::find(int rank, const Call& call) {
     differences_.push_back(differs->message);
   }
   auto&& found_already = found_[rank][found->second];
-  if (found_already)
-    return Error{ErrorCode::kMismatch, fmt::format("rank {} issues {} twice", rank, in_words(call))};
+  if (found_already) return Error{ErrorCode::kMismatch, fmt::format("rank {} issues {} twice", rank, in_words(call))};
   found_already = true;
   return found->second;
 }

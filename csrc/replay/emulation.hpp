@@ -73,7 +73,8 @@ class Emulation {
   std::int64_t late_ns() const { return late_ns_; }
   // Communications of a real rank that nobody has asked for.
   std::size_t left_of(int rank) const;
-  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does; "" where nothing is left.
+  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does; "" where nothing is
+  // left.
   std::string first_left(int rank) const;
   // Groups of the job: all of them, those with a real rank, and of these those with virtual ones as well.
   struct Groups {

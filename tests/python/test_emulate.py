@@ -135,7 +135,7 @@ def test_losses_of_programs_are_those_of_gloo(name, run_prism, emulate):
     done = run_prism("capture", "-n", job["world"], "--slots", 2, "--data", "job.data", "--for-ranks", ranks, "-o",
                      "job.prism", program, *job["options"], timeout=180)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    summary, trace, done = emulate("job.prism", ranks, "--data", "job.data", words=(program, *job["options"]))
+    summary, _, done = emulate("job.prism", ranks, "--data", "job.data", words=(program, *job["options"]))
     assert_close(result_of(done.stdout), job["result"])
     assert summary["invented_values"] == []
 
@@ -144,8 +144,8 @@ def test_a_program_that_departs_from_the_trace_is_told_where(ring, emulate, tmp_
     text = RING.replace("torch.full((1000,)", "torch.full((1001 if step == 2 else 1000,)")
     (tmp_path / "other.py").write_text(text)
     *_, done = emulate(ring, "1", "--data", "all.data", words=("other.py",), code=3)
-    assert ("rank 1: the program issues all_reduce 2 of group '0' (float32, sum, 4004 bytes in, 4004 out); the trace has "
-            "all_reduce 2 of group '0' (float32, sum, 4000 bytes in, 4000 out)") in done.stderr  # fmt: skip
+    assert ("rank 1: the program issues all_reduce 2 of group '0' (float32, sum, 4004 bytes in, 4004 out); the trace "
+            "has all_reduce 2 of group '0' (float32, sum, 4000 bytes in, 4000 out)") in done.stderr  # fmt: skip
     summary, _, done = emulate(ring, "1", "--data", "all.data", "--on-divergence", "warn", words=("other.py",))
     assert len(summary["differences"]) == 1
     assert [(one["op"], one["count"]) for one in summary["invented_values"]] == [("all_reduce", 1)]

@@ -35,8 +35,8 @@ _MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 @click.option("--plane", type=click.Choice(["modelled"]), default="modelled", show_default=True,
               help="Who moves the data of groups with virtual members: our model.")  # fmt: skip
 @click.option("--data", type=click.Path(exists=True, file_okay=False), metavar="DIR",
-              help="What virtual ranks send: what `prism capture --data DIR --for-ranks RANKS` has kept  [default: made "
-              "up; where the program cannot live with that, it is captured once more]")  # fmt: skip
+              help="What virtual ranks send: what `prism capture --data DIR --for-ranks RANKS` has kept  [default: "
+              "made up; where the program cannot live with that, it is captured once more]")  # fmt: skip
 @click.option("--check-values", is_flag=True,
               help="With --data: name the first communication in which a real rank sends something else than it did "
               "then.")  # fmt: skip
@@ -48,8 +48,8 @@ _MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 @trace_and_program
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
-            network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str, log_dir: str | None,
-            module: bool) -> None:  # fmt: skip
+            network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str,
+            log_dir: str | None, module: bool) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
 
@@ -76,8 +76,8 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
             if kept.world_size != graph.world_size:
                 raise ValueError(f"'{data}' is of a job of {kept.world_size} ranks; accepted: {graph.world_size}")
             if kept.for_ranks is not None and tuple(kept.for_ranks) != ranks:
-                raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of all "
-                                 "ranks")  # fmt: skip
+                raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of "
+                                 "all ranks")  # fmt: skip
     trace = trace or f"{base.removesuffix('.prism').removesuffix('.cal')}.emu.prism"
     check_writable(trace, "--output")
     program = program_of(graph.metadata, words, module)
@@ -90,8 +90,8 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
         from prismllm.emulation.summary import summary_of, write_trace
 
         if not graph.timed:
-            result.notes.append("the trace was captured and never timed: virtual ranks compute as long as they did then, "
-                                "and transfers take what a closed form says (prism time, prism calibrate)")  # fmt: skip
+            result.notes.append("the trace was captured and never timed: virtual ranks compute as long as they did "
+                                "then, and transfers take what a closed form says (prism time, prism calibrate)")  # fmt: skip
         written = write_trace(folder, graph, ranks, trace, result)
         return summary_of(written, result)
 
