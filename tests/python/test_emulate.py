@@ -200,3 +200,45 @@ def test_an_interrupt_leaves_nothing(ring, tmp_path):
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert not os.path.exists(tmp_path / "ring.emu.prism"), errors
+
+
+SLEEPS = """
+import time, torch
+import torch.distributed as dist
+import prismllm
+dist.init_process_group("gloo")
+for step in range(6):
+    prismllm.iteration()
+    time.sleep(0.02)
+    dist.all_reduce(torch.ones(10))
+"""
+
+
+def test_a_slow_unit_is_named(run_prism, tmp_path):
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    assert run_prism("capture", "-n", 4, "--slots", 2, "-o", "job.prism", "sleeps.py").returncode == 0
+    units = sorted(os.sched_getaffinity(0))[:2]
+    if len(units) < 2:
+        pytest.skip("one processor has nobody to be compared with")
+    named = ",".join(map(str, units))
+    done = run_prism("health", "job.prism", "--units", named, "--slow", f"{units[1]}=2", "--tolerance", "0.4", "--json",
+                     "health.json")  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    found = json.loads((tmp_path / "health.json").read_text())
+    assert found["slow"] == [units[1]]
+    assert [one["verdict"] for one in found["units"]] == ["ok", "slow"]
+    assert f"unit {units[1]}  slow" in done.stdout
+
+
+def test_units_are_compared_in_the_same_role():
+    from prismllm.emulation.units import pairs_of, verdicts
+
+    assert pairs_of((3, 5, 8)) == [(3, 5), (5, 8), (8, 3)]
+    needs = {3: 1.0, 5: 1.2, 8: 1.02}  # as the first rank; the second has twice as much to do
+    runs = {(a, b): [{"iter_s": 3.0, "busy_s": needs[a]}, {"iter_s": 3.0, "busy_s": 2 * needs[b]}]
+            for a, b in pairs_of((3, 5, 8))}  # fmt: skip
+    found = {one.unit: one for one in verdicts((3, 5, 8), runs, 0.05)}
+    assert {unit: one.ok for unit, one in found.items()} == {3: True, 5: False, 8: True}
+    assert found[5].slower_by == pytest.approx(1.2 / 1.01 - 1)
+    once = runs | {(3, 5): [runs[3, 5][0], {"iter_s": 3.0, "busy_s": 2.0}]}  # slow in one of its roles only
+    assert all(one.ok for one in verdicts((3, 5, 8), once, 0.05))

@@ -23,6 +23,7 @@ _COMMANDS = (
     "time",
     "calibrate",
     "emulate",
+    "health",
     "agent",
     "bench-comm",
     "replay",

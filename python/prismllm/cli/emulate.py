@@ -83,25 +83,9 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     program = program_of(graph.metadata, words, module)
     emulated = Emulated(os.path.abspath(base), os.path.abspath(comm) if comm else "", network or "flow",
                         os.path.abspath(data) if data else "", on_divergence == "warn", check_values)  # fmt: skip
-    launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size}  # fmt: skip
-
-    def merge(folder: RunFolder, result: LaunchResult) -> dict:
-        from prismllm.emulation.summary import summary_of, write_trace
-
-        if not graph.timed:
-            result.notes.append("the trace was captured and never timed: virtual ranks compute as long as they did "
-                                "then, and transfers take what a closed form says (prism time, prism calibrate)")  # fmt: skip
-        written = write_trace(folder, graph, ranks, trace, result)
-        return summary_of(written, result)
-
-    def run() -> dict:
-        return run_program(output, log_dir, trace, merge, slots=len(ranks), sandbox=list(ranks),
-                           emulated=asdict(emulated), **launch)  # fmt: skip
-
     with tempfile.TemporaryDirectory(prefix="prism-emulate-") as work, processors_awake():
         try:
-            summary = run()
+            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated)
         except CommandError as reason:
             if data or reason.exit_code != 3:
                 raise
@@ -111,10 +95,32 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
             emulated.data = os.path.join(work, "data")
             os.mkdir(emulated.data)
             run_program(output, log_dir, trace, lambda *_: {}, slots=os.cpu_count() or 1, data_dir=emulated.data,
-                        data_for_ranks=list(ranks), **launch)  # fmt: skip
-            summary = run()
+                        data_for_ranks=list(ranks), **_launch(graph, program))  # fmt: skip
+            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated)
     output.result(summary | {"trace": trace})
     output.table(f"emulated {base}", _rows(summary, program, graph.world_size, trace))
+
+
+def _launch(graph, program) -> dict:
+    return {"route": "capture", "world_size": graph.world_size, "program": program, "ranks_per_node": graph.world_size}
+
+
+def run_emulation(output: Output, log_dir: str | None, trace: str, graph, program, ranks: tuple[int, ...], emulated,
+                  **options) -> dict:  # fmt: skip
+    """One run of these ranks among virtual ones; its figures."""
+
+    def merge(folder: RunFolder, result: LaunchResult) -> dict:
+        from prismllm.emulation.summary import summary_of, write_trace
+
+        if not graph.timed:
+            result.notes.append(
+                "the trace was captured and never timed: virtual ranks compute as long as they did then, and transfers "
+                "take what a closed form says (prism time, prism calibrate)"
+            )
+        return summary_of(write_trace(folder, graph, ranks, trace, result), result)
+
+    return run_program(output, log_dir, trace, merge, slots=len(ranks), sandbox=list(ranks), emulated=asdict(emulated),
+                       **options, **_launch(graph, program))  # fmt: skip
 
 
 def _rows(summary: dict, program, world_size: int, trace: str) -> list[tuple[str, str]]:

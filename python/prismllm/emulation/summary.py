@@ -45,7 +45,7 @@ def summary_of(trace: Trace, result: LaunchResult) -> dict:
             "rank": rank.rank,
             "iter_s": float(np.median(times)) if len(times) else 0.0,
             "iterations_s": times.tolist(),
-            "busy_s": rank.busy_ns / 1e9,
+            "busy_s": busy_s(trace, rank.rank),
             "exposed_comm_s": rank.exposed_comm_ns / 1e9,
             "waiting_s": rank.waiting_ns / 1e9,
             "peak_memory_bytes": rank.peak_memory_bytes,
@@ -66,6 +66,15 @@ def summary_of(trace: Trace, result: LaunchResult) -> dict:
         "wall_s": emulation["wall_s"],
         "notes": result.notes + lag_note(emulation["lag_s"]),
     }  # fmt: skip
+
+
+def busy_s(trace: Trace, rank: int) -> float:
+    """Computing and issuing in an iteration, the median."""
+    from prismllm.timing import repetitions
+
+    one = trace.rank(rank)
+    each = repetitions(one.mark_node, one.node_kind, one.node_lane, one.duration_ns)
+    return float(np.median(each[:-1] if len(each) > 1 else each)) / 1e9 if len(each) else 0.0
 
 
 def iteration_times_s(trace: Trace, rank: int) -> np.ndarray:

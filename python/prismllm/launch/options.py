@@ -45,6 +45,7 @@ class LaunchOptions:
     # Emulation: these ranks run, the others are virtual (prismllm.emulation.Emulated, as a dict).
     sandbox: list[int] | None = None
     emulated: dict | None = None
+    units: dict[str, dict] = field(default_factory=dict)  # by rank: what it runs on (prismllm.emulation.units)
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.

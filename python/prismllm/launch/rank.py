@@ -74,6 +74,10 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             sleep_punctually()
         if options.sandbox is not None:
             before_others()
+        if str(rank) in options.units:
+            from prismllm.emulation.units import move_to
+
+            move_to(**options.units[str(rank)])
         takeover.start_rank(options.program.words, options.rules, timing=options.slices is not None)
     except Exception:
         code, error = 1, traceback.format_exc()
