@@ -13,7 +13,19 @@ from small_traces import Recording, build
 from prismllm.launch import RunFolder
 from prismllm.replay import replay
 
-COMMANDS = ["record", "capture", "calibrate", "replay", "simulate", "info", "diff", "export", "report", "doctor"]
+COMMANDS = [
+    "record",
+    "capture",
+    "calibrate",
+    "validate",
+    "replay",
+    "simulate",
+    "info",
+    "diff",
+    "export",
+    "report",
+    "doctor",
+]
 CAPTURE_KEYS = "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"
 ECHO = "import os\nprint('rank', os.environ['RANK'])\n"
 

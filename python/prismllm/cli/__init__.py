@@ -26,6 +26,7 @@ _COMMANDS = (
     "health",
     "agent",
     "bench-comm",
+    "validate",
     "replay",
     "simulate",
     "info",
