@@ -12,6 +12,7 @@ def shown(output: Output, plan, real, predictions, rows, notes: list[str], path:
     """Prints the table; returns the JSON."""
     calibrated = predictions["calibrated"]
     last = "emulated" if "emulated" in predictions else "calibrated"
+    notes = [*notes, *(f"{name}: {note}" for name, one in predictions.items() for note in one.figures.get("notes", []))]
     if last == "calibrated":
         notes = [*notes, "this version of prism emulates no chosen ranks: only calibrated figures are compared"]
     if not any(row.figure == "losses" for row in rows):
@@ -45,7 +46,7 @@ def _emulated(predictions, rows) -> dict | None:
     if "emulated" not in predictions:
         return None
     row = next(row for row in rows if row.figure == "iteration" and "emulated" in row.predicted)
-    return (predictions["emulated"].figures or {}) | {"iteration_time_s": row.predicted["emulated"].value}
+    return predictions["emulated"].figures | {"iteration_time_s": row.predicted["emulated"].value}
 
 
 def _errors(rows, name: str) -> dict:

@@ -67,7 +67,7 @@ class Execution:
     printed_s: float | None = None  # the iteration time, as the program tells it
 
     @staticmethod
-    def of(trace: Trace, losses: dict[int, list[float]] | None = None, printed_s: float | None = None) -> Execution:
+    def of(trace: Trace, losses: dict[int, list[float]] | None = None) -> Execution:
         """ValueError where nothing could be compared."""
         meetings = Meetings(trace)
         shapes = [group_shape(group.members, trace.world_size) for group in trace.groups]
@@ -83,7 +83,7 @@ class Execution:
         counted = range(first, iterations if closed or iterations == first + 1 else iterations - 1)
         places = {rank: _places(trace.rank(rank), counted, waits[rank].operation) for rank in trace.ranks}
         return Execution(timelines, places, counted, isinstance(trace.metadata.get("clock_domain"), str),
-                         losses or {}, printed_s)  # fmt: skip
+                         losses or {})  # fmt: skip
 
     def iterations_s(self, rank: int) -> np.ndarray:
         """[counted]"""
@@ -112,7 +112,7 @@ class Prediction:
 
     execution: Execution
     iteration_s: float | None = None
-    figures: dict | None = None  # what the command that made it says
+    figures: dict = field(default_factory=dict)  # what the command that made it says
 
 
 class _Waits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from prismllm.launch import LaunchError
 from prismllm.trace import load
@@ -19,7 +20,8 @@ def real_runs(plan: Plan, steps: Steps) -> list[Execution]:
         step, trace, logs = f"real run {number}", f"real/{number}.prism", f"real/{number}.logs"
         words = ["record", "-n", plan.ranks, *plan.place, *_into(steps, trace, logs), *plan.program.words]
         steps.run(step, words, [trace, logs], keeps=True)
-        runs.append(_read(step, plan, steps.path(trace), steps.path(logs)))
+        run = _read(step, plan, steps.path(trace), steps.path(logs))
+        runs.append(replace(run, printed_s=printed_iterations(steps.path(logs), plan.ranks)))
     return runs
 
 
@@ -73,7 +75,7 @@ def _into(steps: Steps, trace: str, logs: str) -> list[str]:
 
 def _read(step: str, plan: Plan, trace: str, logs: str) -> Execution:
     try:
-        return Execution.of(load(trace), losses(logs, plan.loss_pattern), printed_iterations(logs, plan.ranks))
+        return Execution.of(load(trace), losses(logs, plan.loss_pattern))
     except ValueError as reason:
         raise StepFailed(step, str(reason), 3) from None
     except LaunchError as reason:
