@@ -224,7 +224,7 @@ MODEL = CommModel(message_s=30e-6, operation_s=60e-6, bytes_per_second=1e9, burs
 def job(tmp_path):
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "model.toml").write_text(MODEL.to_toml(Place(2, 1), 2, "test", "Measured by hand."))
-    return ("-n", 2, "--loopback", "--repeat", 2, "--comm", "model.toml")
+    return ("-n", 2, "--loopback", "--repeat", 2, "--comm", "model.toml", "--ranks", 0)
 
 
 def test_the_predicted_side_does_not_need_the_real_runs(job, tmp_path):
@@ -251,7 +251,8 @@ main()
     told = json.loads((tmp_path / "told.json").read_text())
     assert done.returncode == (0 if told["ok"] else 1) and "verdict" in done.stdout
     assert told["real"].keys() >= {"iteration_time_s", "spread"} and told["real"]["iteration_time_s"] >= 0.008
-    assert told["calibrated"]["iteration_time_s"] >= 0.008
+    assert told["calibrated"]["iteration_time_s"] >= 0.008 and told["emulated"]["iteration_time_s"] >= 0.008
+    assert told["sandbox"] == [0] and told["compared"] == "emulated"
     assert told["error"].keys() == {"iteration", "span_start", "memory_bytes", "loss"}
     assert told["error"]["loss"] == 0 and told["error"]["memory_bytes"] == 0 and told["error"]["span_start"] >= 0
     assert told["ok"] == all(row["ok"] for row in told["table"])
@@ -385,6 +386,7 @@ def test_a_folder_belongs_to_one_validation(tmp_path):
 
 @pytest.mark.parametrize(("words", "said"), [
     (("-n", 2, "--ranks", "0-2", "job.py"), "--ranks: rank 2 is not in the job; accepted: 0 to 1"),
+    (("-n", 2, "--ranks", 0, "--no-emulation", "job.py"), "give it without --no-emulation"),
     (("-n", 2, "absent.py"), "there is no program 'absent.py'"),
     (("-n", 2, "--loopback", "--rate", "1gbit", "job.py"), "give it without --hosts and --rate"),
     (("-n", 3, "--hosts", 2, "job.py"), "--hosts 2 holds 3 ranks"),

@@ -27,6 +27,7 @@ from prismllm.launch import Program
 @click.option("-n", "ranks", type=click.IntRange(1, 4096), required=True, metavar="N", help="Number of ranks.")
 @click.option("--ranks", "sandbox", type=RankList(), help="Those that run for real in the emulation  [default: as many "
               "as there are slots, from rank 0 on]")  # fmt: skip
+@click.option("--no-emulation", "calibrated_only", is_flag=True, help="Compare the calibrated timeline alone.")
 @click.option("--hosts", type=click.IntRange(1, 200), metavar="H", help="Ranks are on H hosts, namespaces around a "
               "switch, N/H on each; root only  [default: for root up to 8]")  # fmt: skip
 @click.option("--rate", metavar="RATE", help="Of each host's link, both ways, as tc writes it  [default: 400mbit]")
@@ -45,9 +46,10 @@ from prismllm.launch import Program
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True, metavar="PROGRAM [ARGS]...")
 @common_options
-def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, hosts: int | None, rate: str | None,
-            loopback: bool, repeat: int, slots: int | None, comm: str | None, loss_pattern: str | None, deadline: float,
-            path: str | None, module: bool, program: tuple[str, ...]) -> int:  # fmt: skip
+def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, calibrated_only: bool, hosts: int | None,
+            rate: str | None, loopback: bool, repeat: int, slots: int | None, comm: str | None,
+            loss_pattern: str | None, deadline: float, path: str | None, module: bool,
+            program: tuple[str, ...]) -> int:  # fmt: skip
     """Run PROGRAM R times for real (N processes, its own backend); capture, time, calibrate and emulate it; print how
     far that is from the real runs, each error beside the spread of the runs.
 
@@ -63,6 +65,8 @@ def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, hosts: 
         raise click.UsageError(str(reason)) from None
     if not module:
         claim(chosen.name, "the program")
+    if sandbox and calibrated_only:
+        raise click.UsageError("--ranks are those of the emulation; give it without --no-emulation")
     if sandbox is not None:
         check_ranks("--ranks", sandbox, ranks)
     if not math.isfinite(deadline):
@@ -70,7 +74,8 @@ def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, hosts: 
     _check_pattern(loss_pattern)
     slots = min(slots or os.cpu_count() or 1, ranks)
     bed, notes = _place(ranks, hosts, rate, loopback)
-    plan = Plan(chosen, ranks, sandbox or tuple(range(slots)), bed, repeat, slots, comm and os.path.abspath(comm),
+    sandbox = () if calibrated_only else sandbox or tuple(range(slots))
+    plan = Plan(chosen, ranks, sandbox, bed, repeat, slots, comm and os.path.abspath(comm),
                 loss_pattern)  # fmt: skip
     if path or not output.run_dir:
         path = path or f"{chosen.stem}.validate.tsv"

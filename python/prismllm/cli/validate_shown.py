@@ -14,7 +14,7 @@ def shown(output: Output, plan, real, predictions, rows, notes: list[str], path:
     last = "emulated" if "emulated" in predictions else "calibrated"
     notes = [*notes, *(f"{name}: {note}" for name, one in predictions.items() for note in one.figures.get("notes", []))]
     if last == "calibrated":
-        notes = [*notes, "this version of prism emulates no chosen ranks: only calibrated figures are compared"]
+        notes = [*notes, "without emulation: only calibrated figures are compared"]
     if not any(row.figure == "losses" for row in rows):
         notes = [*notes, 'no losses: ranks print none (a line RESULT {"losses": [...]}, or --loss-pattern)']
     if len(real) == 1:
@@ -27,7 +27,7 @@ def shown(output: Output, plan, real, predictions, rows, notes: list[str], path:
     return {
         "program": plan.program.words,
         "ranks": plan.ranks,
-        "sandbox": list(plan.sandbox) if last == "emulated" else [],
+        "sandbox": list(plan.sandbox),
         "place": {"hosts": plan.bed[0], "rate": plan.bed[1]} if plan.bed else "loopback",
         "real": {"iteration_time_s": whole.real, "spread": whole.spread,
                  "runs": [run.slowest_s(run.ranks) for run in real]},

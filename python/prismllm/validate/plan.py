@@ -14,7 +14,7 @@ _USUAL_HOSTS = 8
 class Plan:
     program: Program
     ranks: int  # of the job
-    sandbox: tuple[int, ...]  # that run for real in the emulation
+    sandbox: tuple[int, ...]  # that run for real in the emulation; none: it is left out
     bed: tuple[int, str] | None = None  # hosts, and the rate of their links as tc writes it; None: loopback
     repeat: int = 5  # real runs
     slots: int = 2

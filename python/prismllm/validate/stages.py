@@ -26,10 +26,10 @@ def real_runs(plan: Plan, steps: Steps) -> list[Execution]:
 
 
 def predicted(plan: Plan, steps: Steps) -> dict[str, Prediction]:
-    """The same without them: "calibrated", and "emulated" where prism has that command."""
+    """The same without them: "calibrated", and "emulated" where chosen ranks are to run for real."""
     comm = [] if plan.ranks == 1 else ["--comm", plan.comm or _measured(plan, steps)]
     slots, program = ["--slots", plan.slots], plan.program.words
-    kept = ["--data", steps.path("data"), "--for-ranks", plan.chosen] if can_emulate() else []
+    kept = ["--data", steps.path("data"), "--for-ranks", plan.chosen] if plan.sandbox else []
     words = ["capture", "-n", plan.ranks, *slots, *plan.per_node, *kept]
     steps.run("capture", [*words, *_into(steps, "captured.prism", "captured.logs"), *program],
               ["captured.prism", "captured.logs", *(["data"] if kept else [])], keeps=True)  # fmt: skip
@@ -44,13 +44,6 @@ def predicted(plan: Plan, steps: Steps) -> dict[str, Prediction]:
     if kept:
         made["emulated"] = _emulated(plan, steps, comm)
     return made
-
-
-def can_emulate() -> bool:
-    """Whether this version of prism lets chosen ranks run for real beside virtual ones."""
-    from prismllm.cli import prism
-
-    return "emulate" in prism.list_commands(None)
 
 
 def _measured(plan: Plan, steps: Steps) -> str:
