@@ -13,6 +13,8 @@ def shown(output: Output, plan, real, predictions, rows, notes: list[str], path:
     calibrated = predictions["calibrated"]
     last = "emulated" if "emulated" in predictions else "calibrated"
     notes = [*notes, *(f"{name}: {note}" for name, one in predictions.items() for note in one.figures.get("notes", []))]
+    if predictions[last].figures.get("invented_values"):
+        notes = [*notes, "emulated: values of virtual ranks were made up, losses mean nothing"]
     if last == "calibrated":
         notes = [*notes, "without emulation: only calibrated figures are compared"]
     if not any(row.figure == "losses" for row in rows):
