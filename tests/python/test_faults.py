@@ -318,7 +318,7 @@ def test_a_failed_run_keeps_its_logs_and_names_their_folder_and_a_good_one_keeps
 @pytest.mark.parametrize(
     ("limit", "report"),
     [
-        ((resource.RLIMIT_FSIZE, 1 << 10), "no address space is left for the ranks' windows: File too large"),
+        ((resource.RLIMIT_FSIZE, 1 << 14), "no address space is left for the ranks' windows: File too large"),
         ((resource.RLIMIT_AS, 1 << 29), "the zygote exited with code 1: "),
         ((resource.RLIMIT_NOFILE, 9), "Too many open files"),
     ],

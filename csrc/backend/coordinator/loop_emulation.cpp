@@ -171,8 +171,11 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   // Results that no real member gets need none.
-  if (rules::family(o.op) != Family::kReduceScatter || exchange.arrivals[result / o.output_bytes.size()].work != 0)
-    exchange.emulated->invented = true;
+  const auto family = rules::family(o.op);
+  std::size_t receiver = static_cast<std::size_t>(exchange.first);
+  if (family == Family::kReduce) receiver = static_cast<std::size_t>(o.root);
+  if (family == Family::kReduceScatter) receiver = result / o.output_bytes.size();
+  if (exchange.arrivals[receiver].work != 0) exchange.emulated->invented = true;
   return {};
 }
 
