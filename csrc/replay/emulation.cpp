@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "replay/checks.hpp"
 #include "replay/engine.hpp"
 #include "replay/on_network.hpp"
 
@@ -59,12 +60,7 @@ Result<void> Emulation::prepare() {
   for (const int rank : options_.sandbox)
     if (rank < 0 || rank >= graph_.world_size() || graph_.class_of(rank) < 0)
       return Error{ErrorCode::kInvalidInput, fmt::format("rank {} was not recorded in the trace", rank)};
-  for (int rank = 0; rank < graph_.world_size(); ++rank) {
-    if (graph_.class_of(rank) < 0) continue;
-    PRISM_RETURN_IF_ERROR(graph_.check_rank(rank));
-    if (graph_.timing(rank).start_ns.empty())
-      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to emulate", rank)};
-  }
+  PRISM_RETURN_IF_ERROR(engine::check_times(graph_));
   PRISM_ASSIGN_OR_RETURN(auto job, engine::prepare(graph_));
   parts_ = std::make_unique<Parts>(std::move(job));
   Parts& parts = *parts_;
@@ -74,6 +70,7 @@ Result<void> Emulation::prepare() {
   } else {
     parts.carrier = std::make_unique<engine::FixedTimes>(parts.service);
   }
+  PRISM_RETURN_IF_ERROR(engine::check_extent(parts.job, parts.durations, parts.service));
   for (const int rank : options_.sandbox) {
     const ClassView& view = parts.job.view(rank);
     auto& slots = slots_[rank];

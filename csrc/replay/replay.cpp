@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/builder.hpp"
+#include "replay/checks.hpp"
 #include "replay/components.hpp"
 #include "replay/edit_transfers.hpp"
 #include "replay/engine.hpp"
@@ -14,20 +15,6 @@
 
 namespace prism {
 namespace {
-
-// Whether no moment of the replay lies beyond 2^63 ns, whatever waits for what: a file may say anything of its times.
-// On a network only the times of the transfers are left to the carrier.
-bool times_fit(const engine::Job& job, const engine::Durations& durations, const engine::ServiceTimes& service) {
-  double latest_start = 0, sum = 0;
-  for (int rank = 0; rank < job.graph->world_size(); ++rank) {
-    if (job.ranks[rank].cls < 0) continue;
-    for (const auto start : job.timing(rank).start_ns)
-      latest_start = std::max(latest_start, static_cast<double>(start));
-    for (const auto duration : durations[rank]) sum += static_cast<double>(duration);
-  }
-  for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
-  return latest_start + sum < 9e18;
-}
 
 // By a sweep where no transfer depends on others and nothing on the order of time, else event by event.
 Result<engine::Execution> execute(const engine::Job& job, const engine::Durations& durations,
@@ -56,22 +43,6 @@ std::vector<std::string> network_notes(const ExecutionGraph& graph, const Networ
   return notes;
 }
 
-Error too_long() { return {ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"}; }
-
-// Whether there are times of ranks.
-Result<void> check(const ExecutionGraph& graph) {
-  bool any = false;
-  for (int rank = 0; rank < graph.world_size(); ++rank) {
-    if (graph.class_of(rank) < 0) continue;
-    PRISM_RETURN_IF_ERROR(graph.check_rank(rank));
-    any = true;
-    if (graph.timing(rank).start_ns.size() != graph.class_view(graph.class_of(rank)).node_kind.size())
-      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
-  }
-  if (!any) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
-  return {};
-}
-
 void add_notes(const engine::Job& job, ReplayReport& report) {
   const ExecutionGraph& graph = *job.graph;
   int alike = 0;
@@ -92,7 +63,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0",
                              options.links.bytes_per_second, options.links.latency_ns)};
-  PRISM_RETURN_IF_ERROR(check(graph));
+  PRISM_RETURN_IF_ERROR(engine::check_times(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
   engine::ServiceTimes service;
@@ -109,7 +80,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     carrier = std::move(made);
     service.notes = network_notes(graph, *options.network);
   }
-  if (!times_fit(job, durations, service)) return too_long();
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, service));
   PRISM_ASSIGN_OR_RETURN(auto execution,
                          execute(job, durations, service, network ? &*options.network : nullptr, *carrier));
   ReplayReport report = engine::make_report(job, std::move(execution), options.analysis);
@@ -121,11 +92,11 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
 
 Result<ReplayReport> as_recorded(const ExecutionGraph& graph) {
   if (!graph.timed() || !engine::one_clock(graph)) return replay(graph, {.analysis = true});
-  PRISM_RETURN_IF_ERROR(check(graph));
+  PRISM_RETURN_IF_ERROR(engine::check_times(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, {}));
   const auto service = engine::service_times(job, {});
-  if (!times_fit(job, durations, service)) return too_long();
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, service));
   ReplayReport report = engine::make_report(job, engine::recorded(job, service), true);
   add_notes(job, report);
   return report;

@@ -73,6 +73,7 @@ def test_values_are_those_of_the_whole_job(ring, emulate, ranks):
     real = [one["rank"] for one in summary["sandbox"]]
     assert totals(done.stdout) == {rank: expected_total(rank) for rank in real}
     assert summary["invented_values"] == []
+    assert summary["late_issue_s"] == 0
     assert summary["groups"] == {"total": 1, "instantiated": 1, "mixed": 0 if ranks == "0-3" else 1}
     assert trace.ranks == real
     assert len(summary["iterations"]) >= 4
@@ -138,6 +139,36 @@ def test_losses_of_programs_are_those_of_gloo(name, run_prism, emulate):
     summary, _, done = emulate("job.prism", ranks, "--data", "job.data", words=(program, *job["options"]))
     assert_close(result_of(done.stdout), job["result"])
     assert summary["invented_values"] == []
+
+
+# Rank 1 has what it gets from the root, and sends on, before rank 2 comes for its own.
+SCATTERED = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for _ in range(3):
+    mine, root = torch.zeros(4), torch.full((2,), float(rank))
+    blocks = [torch.full((4,), float(r)) for r in range(3)] if rank == 0 else None
+    if rank == 2:
+        dist.recv(torch.empty(1), 1)
+    dist.scatter(mine, blocks, src=0)
+    dist.broadcast(root, src=0)
+    if rank == 1:
+        dist.send(torch.ones(1), 2)
+print("RESULT", '{"rank": %d, "total": %s}' % (rank, mine.tolist() + root.tolist()))
+"""
+
+
+def test_what_a_virtual_root_gives_to_one_does_not_wait_for_others(run_prism, emulate, tmp_path):
+    (tmp_path / "scattered.py").write_text(SCATTERED)
+    done = run_prism("record", "-n", 3, "-o", "scattered.prism", "scattered.py")
+    assert done.returncode == 0, done.stderr
+    assert totals(done.stdout) == {rank: [float(rank)] * 4 + [0.0] * 2 for rank in range(3)}
+    summary, _, done = emulate("scattered.prism", "1,2")
+    assert {(one["op"], one["count"]) for one in summary["invented_values"]} == {("scatter", 3), ("broadcast", 3)}
+    for rank, total in totals(done.stdout).items():
+        assert total[4:] == [float(rank)] * 2  # a broadcast that nobody knows leaves what is there
 
 
 def test_a_program_that_departs_from_the_trace_is_told_where(ring, emulate, tmp_path):

@@ -48,8 +48,7 @@ struct Emulated {
   std::vector<Part> parts;     // by arrival
   std::shared_ptr<void> held;  // what readers read
   std::vector<Region> results;
-  bool complete = false;  // everything that anybody gets is there
-  bool virtual_filled = false;
+  bool complete = false;   // everything that anybody gets is there
   bool invented = false;   // something that a virtual member puts in is not known
   bool unchanged = false;  // then: what is in the outputs stays
 };

@@ -29,11 +29,11 @@
 #include "backend/coordinator/selection.hpp"
 #include "backend/coordinator/store.hpp"
 #include "backend/coordinator/timeouts.hpp"
+#include "backend/coordinator/virtual_values.hpp"
 #include "backend/emulator/emulator.hpp"
 #include "backend/protocol/link.hpp"
 #include "backend/protocol/window_allocator.hpp"
 #include "core/deadline.hpp"
-#include "data/reader.hpp"
 
 namespace prism {
 
@@ -217,8 +217,6 @@ struct Coordinator::Impl {
   Result<void> complete_emulated(const std::shared_ptr<Exchange>& exchange);
   Result<void> fill_virtual(Exchange& exchange);
   Result<void> add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece, Reduction& reduction);
-  std::optional<RecordedData::Tensor> recorded(const Exchange& exchange, std::int32_t member, std::uint32_t index,
-                                               DType dtype, std::uint64_t bytes);
   void check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm);
   void reduced_emulated(const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<Reduction>& reduction);
   bool is_ready(const Exchange& exchange, std::size_t index) const;
@@ -279,14 +277,13 @@ struct Coordinator::Impl {
 
   // Emulation.
   std::unique_ptr<Emulator> emulator_;
-  std::shared_ptr<const RecordedData> virtual_data_;
+  VirtualValues values_;
   struct Place {
     std::shared_ptr<Exchange> exchange;
     std::size_t index;
   };
-  std::map<std::pair<int, std::uint32_t>, Place> due_places_;  // by (rank, communication): not delivered
-  std::map<std::tuple<std::string, int, int, int>, std::int64_t> virtual_messages_;  // group, source, destination, tag
-  std::map<std::pair<std::string, std::string>, std::uint64_t> invented_;            // operations by (op, group)
+  std::map<std::pair<int, std::uint32_t>, Place> due_places_;              // by (rank, communication): not delivered
+  std::map<std::pair<std::string, std::string>, std::uint64_t> invented_;  // operations by (op, group)
   std::uint64_t checked_ = 0, different_ = 0;  // operations of real ranks, by what they put in
   std::string first_different_;
   std::uint64_t known_ = 0;  // with all values known

@@ -8,7 +8,6 @@
 #include "backend/coordinator/loop_send.hpp"
 #include "backend/coordinator/process_state.hpp"
 #include "backend/coordinator/rules.hpp"
-#include "data/hash.hpp"
 
 namespace prism {
 
@@ -38,13 +37,7 @@ Result<void> Coordinator::Impl::start_emulation() {
   for (const int rank : sandbox)
     PRISM_RETURN_IF_ERROR(memory_->reserve({memory_->window_begin(rank), sizeof(RankClock)}));
   if (!options_.emulation_data.empty()) {
-    PRISM_ASSIGN_OR_RETURN(virtual_data_, RecordedData::open(options_.emulation_data));
-    const auto& kept = virtual_data_->header().for_ranks;
-    if (kept && std::vector<int>(kept->begin(), kept->end()) != sandbox)
-      return Error{
-          ErrorCode::kInvalidInput,
-          fmt::format("'{}' has what ranks {} receive; accepted: that of ranks {}, or of all ranks",
-                      options_.emulation_data, ranges_text({kept->begin(), kept->end()}), ranges_text(sandbox))};
+    PRISM_ASSIGN_OR_RETURN(values_, VirtualValues::open(options_.emulation_data, sandbox));
   }
   expected_ = static_cast<int>(sandbox.size());
   const auto on_loop = [this](auto then) {
@@ -92,12 +85,15 @@ Result<void> Coordinator::Impl::emulate_from_loop(int rank, WorkId work, std::in
                                static_cast<std::int64_t>(total(o.output_bytes))};
     PRISM_ASSIGN_OR_RETURN(comm, emulator_->emulation().find(rank, call));
     due_places_[{rank, comm}] = {exchange, index};
-    if (options_.check_values && virtual_data_) check_values(*exchange, *place, comm);
+    if (options_.check_values) check_values(*exchange, *place, comm);
   } else {
     emulated.parts[index].due_ns = 0;
   }
   emulated.parts[index].comm = comm;
   emulator_->issued(rank, comm, emulated_ns);
+  // Who gets something from the root alone need not wait for others who do.
+  const auto family = rules::family(o.op);
+  if (family == Family::kBroadcast || family == Family::kScatter) PRISM_RETURN_IF_ERROR(fill_virtual(*exchange));
   if (exchange->complete()) PRISM_RETURN_IF_ERROR(complete_emulated(exchange));
   deliver_due(exchange);
   return {};
@@ -107,36 +103,9 @@ Result<void> Coordinator::Impl::complete_emulated(const std::shared_ptr<Exchange
   Emulated& emulated = *exchange->emulated;
   if (is_reduction(exchange->operation().op))
     return start_reduction(exchange, std::static_pointer_cast<MixedInputs>(std::exchange(emulated.held, nullptr)));
-  if (exchange->expected < exchange->arrivals.size()) PRISM_RETURN_IF_ERROR(fill_virtual(*exchange));
+  PRISM_RETURN_IF_ERROR(fill_virtual(*exchange));
   emulated.complete = true;
   return {};
-}
-
-// What was kept of a member's input, or of the virtual part, if it has that size and type.
-std::optional<RecordedData::Tensor> Coordinator::Impl::recorded(const Exchange& exchange, std::int32_t member,
-                                                                std::uint32_t index, DType dtype, std::uint64_t bytes) {
-  if (!virtual_data_) return std::nullopt;
-  const auto group = virtual_data_->find_group(exchange.group->key);
-  if (!group) return std::nullopt;
-  std::optional<std::size_t> comm;
-  if (exchange.collective) {
-    comm = virtual_data_->find_collective(*group, static_cast<std::int64_t>(exchange.operation().number));
-  } else {
-    const Arrival& receiver = exchange.arrivals[1];
-    const int source = exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)];
-    const auto key = std::tuple(exchange.group->key, source, receiver.rank, receiver.operation.tag);
-    comm = virtual_data_->find_message(*group, source, receiver.rank, receiver.operation.tag, virtual_messages_[key]);
-  }
-  if (!comm) return std::nullopt;
-  const auto& columns = virtual_data_->columns();
-  for (auto block = columns.comm_block_offset[*comm]; block < columns.comm_block_offset[*comm + 1]; ++block) {
-    if (columns.block_member[block] != member || columns.block_index[block] != index) continue;
-    auto tensor = virtual_data_->tensor(columns.block_tensor[block]);
-    if (!tensor || tensor->bytes.size() != bytes || (dtype != DType::kNone && tensor->dtype != dtype))
-      return std::nullopt;
-    return std::move(*tensor);
-  }
-  return std::nullopt;
 }
 
 // What the virtual members put into result number `result`: each one's tensor, or their virtual part.
@@ -152,7 +121,7 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
       inputs.push_back(piece.inputs[real++]);
       continue;
     }
-    auto tensor = recorded(exchange, static_cast<std::int32_t>(m), index, o.dtype, bytes);
+    auto tensor = values_.find(exchange, static_cast<std::int32_t>(m), index, o.dtype, bytes);
     if (!tensor) break;
     inputs.push_back(tensor->bytes.data());
     reduction.files.push_back(tensor->file);
@@ -162,8 +131,8 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   const DType accumulated = executor_->accumulation_type(o.dtype, o.reduce_op);
-  auto part =
-      recorded(exchange, kVirtualPart, index, accumulated, bytes / element_size(o.dtype) * element_size(accumulated));
+  auto part = values_.find(exchange, kVirtualPart, index, accumulated,
+                           bytes / element_size(o.dtype) * element_size(accumulated));
   if (part) {
     piece.initial = part->bytes.data();
     piece.members = exchange.arrivals.size();
@@ -179,113 +148,59 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
   return {};
 }
 
-// Of an operation that moves: what its virtual members put in, as far as real ones get it.
+// Of an operation that moves: what its virtual members put in, as far as those who have come get it and it is not
+// there.
 Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
-  Emulated& emulated = *exchange.emulated;
-  if (std::exchange(emulated.virtual_filled, true)) return {};
-  auto& all = exchange.arrivals;
+  if (exchange.expected == exchange.arrivals.size()) return {};
   const Operation first = exchange.operation();
-  const Arrival& receiver = all[static_cast<std::size_t>(exchange.first)];
-  const std::size_t n = all.size();
+  const Arrival& peer = exchange.arrivals[static_cast<std::size_t>(exchange.first)];
   std::vector<std::uint64_t> bytes;
   std::vector<std::pair<std::size_t, std::uint32_t>> wanted;  // (arrival, input)
-  for (std::size_t m = 0; m < n; ++m) {
-    Arrival& one = all[m];
+  for (std::size_t m = 0; m < exchange.arrivals.size(); ++m) {
+    Arrival& one = exchange.arrivals[m];
     if (one.work != 0) continue;
     one.operation.op = exchange.collective ? first.op : Op::kSend;
-    one.operation.dtype = first.dtype;
     one.operation.root = first.root;
-    one.member = static_cast<int>(m);
-    std::vector<std::uint64_t> sizes;
-    const bool is_root = static_cast<int>(m) == first.root;
-    switch (rules::family(first.op)) {
-      case Family::kBroadcast:
-        if (is_root) sizes = first.output_bytes;
-        break;
-      case Family::kAllGather: {
-        const std::size_t k = first.output_bytes.size() / n;
-        sizes.assign(first.output_bytes.begin() + static_cast<std::ptrdiff_t>(m * k),
-                     first.output_bytes.begin() + static_cast<std::ptrdiff_t>((m + 1) * k));
-        break;
-      }
-      case Family::kGather: {
-        const auto& root = all[static_cast<std::size_t>(first.root)];
-        if (root.work == 0) break;
-        const std::size_t k = root.operation.output_bytes.size() / n;
-        sizes.assign(root.operation.output_bytes.begin() + static_cast<std::ptrdiff_t>(m * k),
-                     root.operation.output_bytes.begin() + static_cast<std::ptrdiff_t>((m + 1) * k));
-        break;
-      }
-      case Family::kScatter:
-        if (!is_root) break;
-        for (const Arrival& to : all) sizes.push_back(to.work == 0 ? 0 : to.operation.output_bytes[0]);
-        break;
-      case Family::kAllToAll:
-        for (const Arrival& to : all) sizes.push_back(to.work == 0 ? 0 : to.operation.output_bytes[m]);
-        break;
-      default:
-        if (!exchange.collective && m == 0) sizes = receiver.operation.output_bytes;
-    }
-    for (std::uint32_t i = 0; i < sizes.size(); ++i) {
-      wanted.emplace_back(m, i);
-      bytes.push_back(sizes[i]);
-    }
-    one.operation.inputs.resize(sizes.size());
+    const auto expected = rules::expected_of(exchange, m);
+    one.operation.inputs.resize(expected.size());
+    for (std::uint32_t i = 0; i < expected.size(); ++i)
+      if (one.operation.inputs[i].bytes == 0 && expected[i] > 0)
+        wanted.emplace_back(m, i), bytes.push_back(expected[i]);
   }
   if (wanted.empty()) return {};
+  Emulated& emulated = *exchange.emulated;
   std::vector<Region> regions;
   PRISM_ASSIGN_OR_RETURN(auto block, new_block(bytes, regions));
-  const bool broadcast = rules::family(first.op) == Family::kBroadcast;
   for (std::size_t w = 0; w < wanted.size(); ++w) {
     const auto [m, i] = wanted[w];
-    all[m].operation.inputs[i] = regions[w];
-    if (regions[w].bytes == 0) continue;
+    exchange.arrivals[m].operation.inputs[i] = regions[w];
     std::byte* const to = memory_->at(regions[w].offset);
-    const int member = exchange.collective ? static_cast<int>(m) : receiver.operation.peer;
-    if (const auto tensor = recorded(exchange, member, i, DType::kNone, regions[w].bytes)) {
+    const int member = exchange.collective ? static_cast<int>(m) : peer.operation.peer;
+    if (const auto tensor = values_.find(exchange, member, i, DType::kNone, regions[w].bytes)) {
       std::copy(tensor->bytes.begin(), tensor->bytes.end(), to);
       continue;
     }
     emulated.invented = true;
-    emulated.unchanged = emulated.unchanged || broadcast;
+    const auto family = rules::family(first.op);
+    emulated.unchanged = emulated.unchanged || family == Family::kBroadcast;
     // A peer is taken to put in what the first real member does; what else is received is made up.
-    const auto& own = receiver.operation.inputs;
-    if (rules::family(first.op) == Family::kAllGather && own[i].bytes == regions[w].bytes)
+    const auto& own = peer.operation.inputs;
+    if (family == Family::kAllGather && own[i].bytes == regions[w].bytes)
       std::copy_n(memory_->at(own[i].offset), own[i].bytes, to);
     else
       executor_->make_up(first.dtype, {to, regions[w].bytes});
   }
-  if (!exchange.collective)
-    ++virtual_messages_[{exchange.group->key,
-                         exchange.group->members[static_cast<std::size_t>(receiver.operation.peer)], receiver.rank,
-                         receiver.operation.tag}];
+  if (!exchange.collective) values_.taken(exchange);
   std::static_pointer_cast<MixedInputs>(emulated.held)->blocks.push_back(std::move(block));
   return {};
 }
 
-// Against the digest that was kept of what this member put in.
 void Coordinator::Impl::check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm) {
-  const auto& data = *virtual_data_;
-  const Operation& o = arrival.operation;
-  const auto group = data.find_group(exchange.group->key);
-  if (!group || o.inputs.empty()) return;
-  const auto number = static_cast<std::int64_t>(o.number);
-  const auto found = exchange.collective
-                         ? data.find_collective(*group, number)
-                         : data.find_message(*group, arrival.rank,
-                                             exchange.group->members[static_cast<std::size_t>(o.peer)], o.tag, number);
-  if (!found) return;
-  InputsDigest digest;
-  for (const Region input : o.inputs) digest.add(input.bytes, content_hash({memory_->at(input.offset), input.bytes}));
-  const auto& columns = data.columns();
-  for (auto i = columns.comm_digest_offset[*found]; i < columns.comm_digest_offset[*found + 1]; ++i) {
-    if (columns.digest_member[i] != arrival.member) continue;
-    ++checked_;
-    if (digest.value() == ContentHash{columns.digest_low[i], columns.digest_high[i]}) return;
-    if (different_++ == 0)
-      first_different_ = fmt::format("rank {}, {}", arrival.rank, emulator_->emulation().describe(arrival.rank, comm));
-    return;
-  }
+  const auto same = values_.is_same(exchange, arrival, *memory_);
+  if (!same) return;
+  ++checked_;
+  if (*same || different_++ > 0) return;
+  first_different_ = fmt::format("rank {}, {}", arrival.rank, emulator_->emulation().describe(arrival.rank, comm));
 }
 
 void Coordinator::Impl::reduced_emulated(const std::shared_ptr<Exchange>& exchange,
@@ -305,7 +220,8 @@ bool Coordinator::Impl::is_ready(const Exchange& exchange, std::size_t index) co
     return true;  // sends, roots of what is spread, who gives to a root
   const auto family = rules::family(o.op);
   if (family != Family::kBroadcast && family != Family::kScatter) return false;
-  return exchange.arrivals[static_cast<std::size_t>(o.root)].work != 0;
+  const Arrival& root = exchange.arrivals[static_cast<std::size_t>(o.root)];
+  return root.work != 0 || !root.operation.inputs.empty();
 }
 
 void Coordinator::Impl::deliver_due(const std::shared_ptr<Exchange>& exchange) {

@@ -89,6 +89,7 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
   if (r.host != 0)
     return Error{ErrorCode::kInvalidInput, fmt::format("rank {} belongs to {}", rank, host(r.host).name)};
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
+  if (matcher_.is_virtual(rank)) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is a virtual one", rank)};
   wire::Buffer welcome;
   wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(),
                                             options_.lend_after.count(), residency_.has_value(), emulator_ != nullptr});

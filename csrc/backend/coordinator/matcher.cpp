@@ -108,7 +108,7 @@ Result<void> Matcher::leave(int rank, GroupHandle handle) {
   if (place == mine.end()) return Error{ErrorCode::kInvalidInput, fmt::format("no group has the handle {}", handle)};
   const auto group = place->second.group;
   mine.erase(place);
-  if (++group->left < group->members.size()) return {};
+  if (++group->left < real_members(*group)) return {};
   const auto of_key = groups_.find(group->key);
   of_key->second.erase(std::find(of_key->second.begin(), of_key->second.end(), group));
   if (of_key->second.empty()) groups_.erase(of_key);

@@ -17,6 +17,7 @@ constexpr std::chrono::microseconds kLookAgain{50};
 // Sleeping ends late by about so much, which is spun instead.
 constexpr std::int64_t kSpin = 60'000;  // ns
 // All wait, nothing is due, and it stays so: a rank may just be waking up by itself (a time limit).
+constexpr std::chrono::milliseconds kLookForSilence{5};
 constexpr int kTurnsOfSilence = 20;
 
 }  // namespace
@@ -101,7 +102,7 @@ Result<void> Emulator::turn(std::vector<Message> inbox) {
       horizon = std::min(horizon, rank.bound_ns);
       any = any || !rank.over;
     }
-    idle_ = any && horizon == kForever;
+    idle_ = horizon == kForever;
     settled_ = false;
     if (!any) return {};
     std::vector<Emulation::Released> released;
@@ -131,14 +132,11 @@ void Emulator::release_due() {
 void Emulator::sleep() {
   std::unique_lock lock(mutex_);
   if (stop_ || !inbox_.empty()) return;
-  auto until = Clock::time_point::max();
-  if (!due_.empty()) until = Clock::time_point(std::chrono::nanoseconds(start_ns_ + due_.top().at_ns - kSpin));
+  auto until = Clock::now() + kLookForSilence;
+  if (!due_.empty())
+    until = std::min(until, Clock::time_point(std::chrono::nanoseconds(start_ns_ + due_.top().at_ns - kSpin)));
   if (!idle_) until = std::min(until, Clock::now() + kLookAgain);
-  if (settled_) until = std::min(until, Clock::now() + std::chrono::milliseconds(5));
-  if (until == Clock::time_point::max())
-    woken_.wait(lock);
-  else
-    woken_.wait_until(lock, until);
+  woken_.wait_until(lock, until);
   if (stop_ || !inbox_.empty() || due_.empty()) return;
   lock.unlock();
   while (idle_ && now_ns() < start_ns_ + due_.top().at_ns && start_ns_ + due_.top().at_ns - now_ns() <= kSpin) {

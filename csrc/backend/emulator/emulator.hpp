@@ -29,9 +29,6 @@ class Emulator {
     std::function<void(std::vector<Emulation::Released>)> release;  // these are due now
     std::function<void(Error)> fail;
   };
-  struct Lag {
-    std::vector<std::int64_t> releases_ns;  // each release: handed over so long after it was due in real time
-  };
   // `clock_of` gives clocks that live as long as this does.
   Emulator(std::shared_ptr<Emulation> emulation, std::function<const RankClock&(int rank)> clock_of, Handlers handlers);
   ~Emulator();  // ends the thread
@@ -44,7 +41,8 @@ class Emulator {
   void issued(int rank, std::uint32_t comm, std::int64_t at_ns);
   void finished(int rank);
   void stop();
-  // After stop(): a JSON object: releases, lag_s: {p50, p99, max}, late_issue_s, emulated_s, wall_s, events.
+  // After stop(): a JSON object: releases, lag_s: {p50, p99, max}, late_issue_s, emulated_s, wall_s,
+  // differences, groups: {total, instantiated, mixed}.
   std::string statistics_json() const;
 
  private:
@@ -80,8 +78,8 @@ class Emulator {
   std::priority_queue<Due> due_;
   std::vector<std::int64_t> lag_ns_;
   std::int64_t start_ns_ = 0, end_ns_ = 0;
-  bool idle_ = false;     // all real ranks wait, and nothing of theirs is on its way
-  bool settled_ = false;  // then: nothing is due either
+  bool idle_ = false;     // all real ranks wait or have ended, and nothing of theirs is on its way
+  bool settled_ = false;  // then: some wait, and nothing is due either
 
   std::mutex mutex_;
   std::condition_variable woken_;

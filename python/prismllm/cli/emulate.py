@@ -18,7 +18,6 @@ from prismllm.launch import LaunchResult, RunFolder
 from prismllm.units import counted, duration, size
 
 _SHOWN = 16  # rows of ranks
-_MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 
 
 @click.command("emulate", cls=TraceFirst, short_help="Chosen ranks run for real, the others are virtual",
@@ -54,30 +53,19 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     what TRACE says, when it says so, given what the real ranks do.
 
     The times that are written are those of the emulated job."""
-    from prismllm.data import open as recording
     from prismllm.emulation import Emulated
     from prismllm.launch.steady import processors_awake
     from prismllm.trace import load
 
     with wrong_use(base):
         graph = load(base)
-    check_ranks("--ranks", ranks, graph.world_size)
-    if absent := sorted(set(ranks) - set(graph.ranks)):
-        raise click.UsageError(f"--ranks: rank {absent[0]} was not recorded in {base}")
+    check_emulation(base, graph, ranks, data)
     if network and not comm:
         raise click.UsageError("--network is of a --comm file")
     if comm:
         network_options(comm, network or "flow", ())
     if check_values and not data:
         raise click.UsageError("--check-values compares with --data; give that as well")
-    if data:
-        with wrong_use("--data"):
-            kept = recording(data)
-            if kept.world_size != graph.world_size:
-                raise ValueError(f"'{data}' is of a job of {kept.world_size} ranks; accepted: {graph.world_size}")
-            if kept.for_ranks is not None and tuple(kept.for_ranks) != ranks:
-                raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of "
-                                 "all ranks")  # fmt: skip
     trace = trace or f"{base.removesuffix('.prism').removesuffix('.cal')}.emu.prism"
     check_writable(trace, "--output")
     program = program_of(graph.metadata, words, module)
@@ -99,6 +87,24 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
             summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated)
     output.result(summary | {"trace": trace})
     output.table(f"emulated {base}", _rows(summary, program, graph.world_size, trace))
+
+
+def check_emulation(base: str, graph, ranks: tuple[int, ...], data: str | None) -> None:
+    """That these ranks of the trace can be real, with what --data holds."""
+    from prismllm.data import open as recording
+
+    check_ranks("--ranks", ranks, graph.world_size)
+    if absent := sorted(set(ranks) - set(graph.ranks)):
+        raise click.UsageError(f"--ranks: rank {absent[0]} was not recorded in {base}")
+    if not data:
+        return
+    with wrong_use("--data"):
+        kept = recording(data)
+        if kept.world_size != graph.world_size:
+            raise ValueError(f"'{data}' is of a job of {kept.world_size} ranks; accepted: {graph.world_size}")
+        if kept.for_ranks is not None and tuple(kept.for_ranks) != ranks:
+            raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of all "
+                             "ranks")  # fmt: skip
 
 
 def _launch(graph, program) -> dict:
@@ -149,10 +155,3 @@ def _rows(summary: dict, program, world_size: int, trace: str) -> list[tuple[str
     rows += [("differs", text) for text in summary["differences"][:3]]
     rows += [("note", text) for text in summary["notes"]]
     return [*rows, ("trace", trace)]
-
-
-def lag_note(lag: dict) -> list[str]:
-    if lag["p99"] <= _MOST_LAG_S:
-        return []
-    return [f"this machine could not keep up: one release in a hundred was more than {duration(lag['p99'])} late. The "
-            "emulated times stand; what the program measures by its own clock does not"]  # fmt: skip

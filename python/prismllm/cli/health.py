@@ -8,8 +8,8 @@ import tempfile
 import click
 
 from prismllm.cli.common import Output, common_options, wrong_use
-from prismllm.cli.emulate import run_emulation
-from prismllm.cli.rank_list import RankList, check_ranks
+from prismllm.cli.emulate import check_emulation, run_emulation
+from prismllm.cli.rank_list import RankList
 from prismllm.cli.replay import network_options
 from prismllm.cli.run import PROGRAM_LAST
 from prismllm.cli.time_inputs import program_of
@@ -54,7 +54,7 @@ def command(output: Output, base: str, words: list[str], units: tuple[int, ...] 
 
     with wrong_use(base):
         graph = load(base)
-    check_ranks("--ranks", ranks, graph.world_size)
+    check_emulation(base, graph, ranks, data)
     if len(ranks) != 2:
         raise click.UsageError(f"--ranks: {len(ranks)} ranks; accepted: two")
     there = sorted(os.sched_getaffinity(0))

@@ -16,26 +16,11 @@ from prismllm.cli.run import PROGRAM_LAST, run_program
 from prismllm.cli.solo import rules_path
 from prismllm.cli.time_inputs import network_of, program_of, recorded_rules, rules_of, times_before
 from prismllm.cli.time_written import Differs, write_timed
+from prismllm.cli.trace_first import TraceFirst, trace_and_program
 from prismllm.launch import LaunchResult, RunFolder
 from prismllm.units import counted, duration
 
 _SHOWN = 16  # rows of ranks, and of slices
-
-
-class _TraceFirst(click.Command):
-    """TRACE may stand before the options: all that follows the program's name is the program's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-"):
-            args = ["--trace", *args]
-        return super().parse_args(ctx, args)
-
-
-class _TraceOption(click.Option):
-    """TRACE to those who read an error: they have not written the option."""
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        return "'TRACE'"
 
 
 class _Slices(click.ParamType):
@@ -51,10 +36,9 @@ class _Slices(click.ParamType):
         return slices
 
 
-@click.command("time", cls=_TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
+@click.command("time", cls=TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
                context_settings=PROGRAM_LAST,
                epilog="Example: prism time job.prism --slots 2 -o job.timed.prism train.py --steps 8")  # fmt: skip
-@click.option("--trace", "base", type=TraceFile(), cls=_TraceOption, hidden=True)
 @click.option("-o", "--output", "trace", metavar="FILE", help="The timed trace to write  [default: TRACE.timed.prism]")
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
 @click.option("--slices", type=_Slices(), help="Which ranks are real at the same time, e.g. 0-7,8-15  [default: as "
@@ -76,12 +60,12 @@ class _Slices(click.ParamType):
               help="What the peers send: what `prism capture --data DIR` has kept.")  # fmt: skip
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE [OPTIONS] [PROGRAM [ARGS]...]")
+@trace_and_program
 @common_options
-def command(output: Output, base: str | None, trace: str | None, slots: int | None, slices: list[list[int]] | None,
+def command(output: Output, base: str, trace: str | None, slots: int | None, slices: list[list[int]] | None,
             by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
             repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
-            words: tuple[str, ...]) -> None:  # fmt: skip
+            words: list[str]) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
@@ -91,15 +75,6 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     from prismllm.timing import plan
     from prismllm.trace import load
 
-    words = list(words)
-    if base is None:
-        if not words:
-            raise click.UsageError("the trace is missing; accepted: prism time TRACE [OPTIONS] [PROGRAM [ARGS]...]")
-        ctx = click.get_current_context()
-        if len(words) > 1 and words[1].startswith("-"):
-            raise click.UsageError(f"'{words[1]}' stands behind TRACE and other options before it; accepted: all "
-                                   "options behind TRACE, or all before it")  # fmt: skip
-        base = TraceFile().convert(words.pop(0), next(p for p in ctx.command.params if p.name == "base"), ctx)
     with wrong_use(base):
         graph = load(base)
         ranks = graph.ranks

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from prismllm.units import duration
+
 if TYPE_CHECKING:
     from prismllm.launch import LaunchResult, RunFolder
     from prismllm.trace import Trace
+
+_MOST_LAG_S = 0.005  # of one release in a hundred: beyond it the run is flagged
 
 
 def write_trace(folder: RunFolder, base: Trace, ranks: tuple[int, ...], path: str, result: LaunchResult) -> Trace:
@@ -34,7 +38,6 @@ def write_trace(folder: RunFolder, base: Trace, ranks: tuple[int, ...], path: st
 def summary_of(trace: Trace, result: LaunchResult) -> dict:
     """The keys of `prism emulate --json` but for the trace."""
     from prismllm import _replay
-    from prismllm.cli.emulate import lag_note
 
     report = _replay.as_recorded(trace.graph)
     emulation = result.statistics["emulation"]
@@ -62,10 +65,23 @@ def summary_of(trace: Trace, result: LaunchResult) -> dict:
         "known_values": emulation["known_values"],
         **({"checked_values": emulation["checked_values"]} if "checked_values" in emulation else {}),
         "differences": emulation["differences"],
+        "late_issue_s": emulation["late_issue_s"],
         "emulated_s": emulation["emulated_s"],
         "wall_s": emulation["wall_s"],
-        "notes": result.notes + lag_note(emulation["lag_s"]),
+        "notes": result.notes + _notes(emulation),
     }  # fmt: skip
+
+
+def _notes(emulation: dict) -> list[str]:
+    """Where figures are not those of a machine that keeps up."""
+    notes, lag, late = [], emulation["lag_s"]["p99"], emulation["late_issue_s"]
+    if lag > _MOST_LAG_S:
+        notes.append(f"this machine could not keep up: one release in a hundred was more than {duration(lag)} late. "
+                     "The emulated times stand; what the program measures by its own clock does not")  # fmt: skip
+    if late > 0:
+        notes.append(f"an operation was issued up to {duration(late)} before the time to which virtual ranks had gone: "
+                     "it counts as issued then")  # fmt: skip
+    return notes
 
 
 def busy_s(trace: Trace, rank: int) -> float:
