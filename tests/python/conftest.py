@@ -51,25 +51,45 @@ def run_prism(tmp_path):
     return run
 
 
+@pytest.fixture(scope="session")
+def plain_captures(tmp_path_factory):
+    """What tests have captured without options, by program, ranks, slots and arguments: to be read, never written."""
+    return {}, tmp_path_factory.mktemp("plain-captures")
+
+
 @pytest.fixture
-def captured(run_prism, tmp_path):
-    """Captures a program (a path, or its text); returns (its trace, the summary, what it printed)."""
+def captured(run_prism, tmp_path, plain_captures):
+    """Captures a program (a path, or its text); returns (its trace, the summary, what it printed). Without options the
+    same program is captured once for all tests: every capture of it is the same (test_programs.py)."""
     import prismllm
 
+    known, shared = plain_captures
     count = 0
+
+    def run(folder, program, *options, world, slots, arguments):
+        if "\n" in str(program):
+            path = folder / "program.py"
+            path.write_text(program)
+            program = path
+        trace, summary = folder / f"{count}.prism", folder / f"{count}.json"
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, "--json", summary, *options, program,
+                         *arguments)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return trace, summary.read_text(), done.stdout
 
     def capture(program, *options, world=4, slots=2, arguments=()):
         nonlocal count
         count += 1
+        what = {"world": world, "slots": slots, "arguments": arguments}
+        key = (str(program), world, slots, *map(str, arguments))
+        if options:
+            found = run(tmp_path, program, *options, **what)
+        elif not (found := known.get(key)):
+            (folder := shared / str(len(known))).mkdir()
+            found = known[key] = run(folder, program, **what)
         if "\n" in str(program):
-            path = tmp_path / "program.py"
-            path.write_text(program)
-            program = path
-        trace, summary = tmp_path / f"{count}.prism", tmp_path / f"{count}.json"
-        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, "--json", summary, *options, program,
-                         *arguments)  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return prismllm.load(trace), json.loads(summary.read_text()), done.stdout
+            (tmp_path / "program.py").write_text(program)
+        return prismllm.load(found[0]), json.loads(found[1]), found[2]
 
     return capture
 
