@@ -39,12 +39,33 @@ def of_gloo():
     return worlds.run_ranks(4, collectives.job)
 
 
+@pytest.fixture(scope="session")
+def warm_prism():
+    made = []
+
+    def get():
+        if not made:
+            from warm_prism import WarmPrism
+
+            made.append(WarmPrism())
+        return made[0]
+
+    yield get
+    for warm in made:
+        warm.close()
+
+
 @pytest.fixture
-def run_prism(tmp_path):
-    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text."""
+def run_prism(tmp_path, request, warm_prism):
+    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text. Where nothing
+    about its start is said, and the module has no COLD_START, the command is a fork of one that has imported torch."""
+    cold = getattr(request.module, "COLD_START", False)
 
     def run(*arguments, timeout: float = 120, **options) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "prismllm", *map(str, arguments)]
+        arguments = list(map(str, arguments))
+        if not (cold or options) and (warm := warm_prism()).is_as(os.environ):
+            return warm.run(arguments, tmp_path, timeout)
+        command = [sys.executable, "-m", "prismllm", *arguments]
         options = {"cwd": tmp_path, "stdin": subprocess.DEVNULL} | options
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **options)
 
