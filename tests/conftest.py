@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+MARKERS = {
+    "alone": "has the machine for itself: it measures times, takes all processors, or looks at what processes share",
+    "cold_start": "commands that it runs are new processes, not forks of one that has imported torch (warm_prism.py)",
+}
+
 
 @contextmanager
 def _held(file: Path, how: int):
@@ -32,8 +37,8 @@ def _turn(alone: bool):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    what = "has the machine for itself: it measures times, takes all processors, or looks at what all processes share"
-    config.addinivalue_line("markers", f"alone: {what}")
+    for name, what in MARKERS.items():
+        config.addinivalue_line("markers", f"{name}: {what}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,5 +1,6 @@
 """What all Python tests share: deterministic inputs, and programs of the package run as a user would run them."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 
 # One thread per rank: what many ranks on few cores need, and what makes sums repeatable.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+ENVIRONMENT = dict(os.environ)
 
 
 @pytest.fixture(scope="session")
@@ -41,29 +43,21 @@ def of_gloo():
 
 @pytest.fixture(scope="session")
 def warm_prism():
-    made = []
+    import warm_prism
 
-    def get():
-        if not made:
-            from warm_prism import WarmPrism
-
-            made.append(WarmPrism())
-        return made[0]
-
-    yield get
-    for warm in made:
-        warm.close()
+    with contextlib.closing(warm_prism.WarmPrism(ENVIRONMENT)) as warm:
+        yield warm
 
 
 @pytest.fixture
-def run_prism(tmp_path, request, warm_prism):
-    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text. Where nothing
-    about its start is said, and the module has no COLD_START, the command is a fork of one that has imported torch."""
-    cold = getattr(request.module, "COLD_START", False)
+def run_prism(tmp_path, request):
+    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text. It starts from
+    nothing where the test is marked `cold_start` or says how it starts; else it is a fork of what has imported torch."""
+    cold = request.node.get_closest_marker("cold_start")
 
     def run(*arguments, timeout: float = 120, **options) -> subprocess.CompletedProcess:
         arguments = list(map(str, arguments))
-        if not (cold or options) and (warm := warm_prism()).is_as(os.environ):
+        if not (cold or options) and (warm := request.getfixturevalue("warm_prism")).is_as(os.environ):
             return warm.run(arguments, tmp_path, timeout)
         command = [sys.executable, "-m", "prismllm", *arguments]
         options = {"cwd": tmp_path, "stdin": subprocess.DEVNULL} | options

@@ -23,21 +23,22 @@ _MESSAGE = 1 << 20
 class WarmPrism:
     """The tests' side. Belongs to one thread; ends with close()."""
 
-    def __init__(self):
+    def __init__(self, environment: dict[str, str]):
+        """`environment` is that of all commands."""
         self.socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.environment = _without_pytest(os.environ)
+        self.environment = environment
         with theirs:
             self.parent = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd="/",
-                stdin=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+                stdin=subprocess.DEVNULL, start_new_session=True, env=environment)  # fmt: skip
 
     def is_as(self, environment) -> bool:
-        """Whether commands would find this environment."""
-        return _without_pytest(environment) == self.environment
+        """Whether commands would find this environment, but for what pytest and torch set in the tests' own process."""
+        changed = environment.items() ^ self.environment.items()
+        return {name for name, _ in changed} <= {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
     def run(self, arguments: list[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess:
-        """As subprocess.run() with the output captured as text, nothing to read, and the environment as it was when
-        this was made."""
+        """As subprocess.run() with the output captured as text and nothing to read."""
         end = time.monotonic() + timeout
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
@@ -61,10 +62,6 @@ class WarmPrism:
     def close(self) -> None:
         self.socket.close()
         self.parent.wait(60)
-
-
-def _without_pytest(environment) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 def _serve(requests: socket.socket) -> None:
