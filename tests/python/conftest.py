@@ -51,11 +51,11 @@ def warm_prism():
 
 @pytest.fixture
 def run_prism(tmp_path, request):
-    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text. It starts from
-    nothing where the test is marked `cold_start` or says how it starts; else it is a fork of what has imported torch."""
-    cold = request.node.get_closest_marker("cold_start")
+    """Runs `prism ARGS...` in a folder of its own and returns the completed process, its output as text. It is a fork
+    of one that has imported torch, unless it is to start cold, as all of tests marked `cold_start`, or has options."""
+    all_cold = request.node.get_closest_marker("cold_start") is not None
 
-    def run(*arguments, timeout: float = 120, **options) -> subprocess.CompletedProcess:
+    def run(*arguments, timeout: float = 120, cold: bool = all_cold, **options) -> subprocess.CompletedProcess:
         arguments = list(map(str, arguments))
         if not (cold or options) and (warm := request.getfixturevalue("warm_prism")).is_as(os.environ):
             return warm.run(arguments, tmp_path, timeout)

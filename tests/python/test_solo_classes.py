@@ -188,8 +188,8 @@ def captured(run_prism, tmp_path):
     def capture(*options, world=24, arguments=(), program=JOB):
         (tmp_path / "job.py").write_text(program)
         name = f"{len(list(tmp_path.iterdir()))}"
-        done = run_prism("capture", "-n", world, "--slots", 2, "-o", f"{name}.prism", "--json", f"{name}.json", *options,
-                         "job.py", *arguments)  # fmt: skip
+        out = ("-o", f"{name}.prism", "--json", f"{name}.json")
+        done = run_prism("capture", "-n", world, "--slots", 2, *out, *options, "job.py", *arguments)
         assert done.returncode == 0, done.stderr
         return prismllm.load(tmp_path / f"{name}.prism"), json.loads((tmp_path / f"{name}.json").read_text())["inputs"]
 

@@ -1,7 +1,8 @@
-"""`prism` without the import of torch, which takes most of a small run: commands are forks of one process that has it.
+"""`prism` without the import of torch, which takes most of a small run: commands are forks of a process that has it.
 
-A command here is a fork of that process and its zygote a fork of the command, in the place of two new interpreters; from
-then on all is as always. Whatever starts and ends processes, or depends on how they start, is tested with new ones."""
+A command is a fork of that process and its zygote a fork of the command, in the place of two new interpreters; from
+then on all is as always. All have the seed of hashes and the addresses of that process: how processes start and end,
+and that other processes do the same, is tested with new ones (marker cold_start, test_programs, test_faults)."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 
 _MESSAGE = 1 << 20
+_START_S = 600  # for importing torch, whatever else the machine does
 
 
 class WarmPrism:
@@ -39,16 +40,15 @@ class WarmPrism:
 
     def run(self, arguments: list[str], cwd: Path, timeout: float) -> subprocess.CompletedProcess:
         """As subprocess.run() with the output captured as text and nothing to read."""
-        end = time.monotonic() + timeout
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             request = json.dumps({"arguments": arguments, "cwd": str(cwd)}).encode()
             socket.send_fds(self.socket, [request], [theirs.fileno(), out.fileno(), errors.fileno()])
             theirs.close()
-            ours.settimeout(timeout)
+            ours.settimeout(_START_S)
             pid = json.loads(ours.recv(_MESSAGE))
+            ours.settimeout(timeout)
             try:
-                ours.settimeout(max(0.1, end - time.monotonic()))
                 status = json.loads(ours.recv(_MESSAGE))
             except TimeoutError:
                 os.kill(pid, signal.SIGKILL)  # its parent waits for it until we have heard how it ended
@@ -119,10 +119,9 @@ def _as_process(body) -> None:
 def _streams(stdin: int, stdout: int, stderr: int) -> None:
     for fd, source in enumerate((stdin, stdout, stderr)):
         os.dup2(source, fd)
-    sys.stdin, sys.stdout, sys.stderr = (
-        open(fd, mode, closefd=False)  # noqa: SIM115
-        for fd, mode in ((0, "r"), (1, "w"), (2, "w"))
-    )
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
 
 
@@ -149,7 +148,7 @@ class _Forking:
     def __init__(self, zygote_main):
         self.zygote_main = zygote_main
 
-    def Popen(self, command, *, stdin, stdout, stderr, pass_fds, start_new_session, env):  # noqa: N802
+    def Popen(self, command, *, stdin, stdout, stderr, pass_fds, start_new_session, env):
         assert (stdin, stdout, start_new_session) == (subprocess.DEVNULL, stderr, True)
         sys.stdout.flush()
         sys.stderr.flush()
