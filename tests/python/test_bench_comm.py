@@ -194,6 +194,7 @@ def test_a_model_is_a_cluster_file_for_simulations(run_prism, tmp_path):
     assert json.loads(done.stdout)["time_s"] > 1.5 * (1e6 - 6 * 60e3) / 50e6
 
 
+@pytest.mark.alone  # it measures
 def test_the_command_measures_plain_processes_of_this_machine(run_prism, tmp_path):
     done = run_prism("bench-comm", "-n", 2, "--op", "all_reduce", "--op", "send", "--max-bytes", "64K", "--repeat", 3,
                      "-o", "model.toml", "--plot", "plot.html", "--json", "-")  # fmt: skip
@@ -206,6 +207,7 @@ def test_the_command_measures_plain_processes_of_this_machine(run_prism, tmp_pat
     assert "plotly" in (tmp_path / "plot.html").read_text()
 
 
+@pytest.mark.alone  # it measures
 def test_the_command_on_the_testbed_finds_no_more_than_the_links_let_through(run_prism, tmp_path):
     try:
         with Testbed(2, rate("100mbit")):

@@ -13,6 +13,7 @@ from small_traces import Recording, build
 from prismllm.launch import RunFolder
 from prismllm.replay import replay
 
+pytestmark = pytest.mark.cold_start
 COMMANDS = [
     "record",
     "capture",

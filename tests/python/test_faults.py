@@ -62,6 +62,7 @@ def everything_gone(run: Run, pids: list[int], tmp_path) -> None:
     assert not [name for name in os.listdir(tmp_path) if name.startswith((".prism", "out.prism"))]
 
 
+@pytest.mark.alone  # whose shared memory it is that is there does not show
 def test_a_killed_rank_ends_the_run_and_is_named(waiting, tmp_path):
     before, pids = shared_memory(), waiting.everyone()
     os.kill(waiting.named("rank1"), signal.SIGKILL)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.alone  # parts have time limits, and one compiles
 def test_every_part_runs_on_the_cpu_and_yields_its_figures(tmp_path):
     environment = {**os.environ, "PYTHON": sys.executable}
     command = [ROOT / "tests" / "gpu" / "run.sh", "--cpu", tmp_path / "no-wheels", tmp_path / "out"]

@@ -48,7 +48,9 @@ def capture(run_prism, tmp_path):
     def run(program, world, options, slots, name="job"):
         trace = tmp_path / f"{name}.prism"
         path = (PROGRAMS / program).resolve()
-        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, path, *options, timeout=180)
+        first = not list(tmp_path.glob("*.prism"))  # hashes as in no other process
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, path, *options, timeout=180,
+                         cold=first)  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return result_of(done.stdout), trace
 
