@@ -139,6 +139,7 @@ def launched(head: HeadOfRun, options: Callable[[RunFolder], LaunchOptions]) -> 
                 launch(options(head.folder), show_output=False, company=head)
             finally:
                 head.pass_on_rest()
+                head.folder.release()
     except LaunchError as why:
         failure = why
     except OSError as why:
