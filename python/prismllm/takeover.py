@@ -81,11 +81,14 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def start_rank(program: list[str] | None = None, rules: list | None = None, timing: bool = False) -> None:
+def start_rank(
+    program: list[str] | None = None, rules: list | None = None, timed: bool = False, quick: bool = True
+) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 
     `program` is the program and its arguments as the user wrote them; by default the process's command line. With
-    `rules`, however few, the rank runs alone; with `timing` so that its own spans are what they are on the machine."""
+    `rules`, however few, the rank runs alone. `timed`: its own spans are what they are on the machine, and with `quick`
+    it is told real numbers that are made up, where no rule is for them."""
     global _started, _owner, _rank, answering
     if _started:
         return
@@ -106,7 +109,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
         if rules is not None:
             from prismllm.inputs.answering import Answering
 
-            answering = Answering(rules, rank, world_size, quick=timing)
+            answering = Answering(rules, rank, world_size, quick=timed and quick)
             answering.start()
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
@@ -118,7 +121,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
             timed=route == "real" or _c10d.is_emulated(),
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
-            wall_clock=timing,
+            clock="slot" if not timed else "own" if rules is None else "wall",
         )
         optimizers.watch()
 

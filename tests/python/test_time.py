@@ -115,7 +115,7 @@ for step in range(3):
 def test_where_peers_decide_the_structure_it_is_captured_what_they_send(run_prism, captured, told, tmp_path):
     trace, *_ = captured(ROUTED, world=3)
     done = time(run_prism, trace.path, "-o", "timed.prism")
-    assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert "Captured again, to see what the peers send" in done.stderr
     assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
     # The same with what a capture has kept.
     kept, *_ = captured(ROUTED, "--data", tmp_path / "data", world=3)
@@ -145,7 +145,7 @@ for step in range(3):
 def test_a_message_has_its_number_among_all_that_its_peer_sends(run_prism, captured, tmp_path):
     trace, *_ = captured(MIXED, world=2)
     done = time(run_prism, trace.path, "-o", "timed.prism")
-    assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert "Captured again, to see what the peers send" in done.stderr
     assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
 
 

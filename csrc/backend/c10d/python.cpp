@@ -61,7 +61,7 @@ py::object wait_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& f
 }
 
 void start_recorder(int rank, int world_size, const std::string& path, bool timed, const std::string& progress_model,
-                    const std::string& metadata, bool wall_clock) {
+                    const std::string& metadata, const std::string& clock) {
   Recorder::Options options;
   options.rank = rank;
   options.world_size = world_size;
@@ -69,8 +69,12 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.timed = timed;
   options.progress_model = progress_model;
   options.metadata_json = metadata;
-  if (auto* client = session_client(); client && !wall_clock)
+  if (clock != "slot" && clock != "own" && clock != "wall")
+    throw std::invalid_argument("clock '" + clock + "'; accepted: slot, own, wall");
+  if (auto* client = session_client(); client && clock == "slot")
     options.clock = [client] { return client->emulated_now_ns(); };
+  else if (client && clock == "own")
+    options.clock = [client] { return now_ns() - client->waiting_ns(); };
   value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
 }
 
@@ -140,7 +144,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
                                               bool swap_always, int more_ranks_fd, bool data_of_whole_numbers,
                                               std::shared_ptr<Emulation> emulation, std::string emulation_data,
-                                              bool check_values) {
+                                              bool check_values, std::uint64_t data_limit_bytes) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -165,6 +169,7 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.emulation = std::move(emulation);
   options.emulation_data = std::move(emulation_data);
   options.check_values = check_values;
+  options.data_limit_bytes = data_limit_bytes;
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -290,7 +295,8 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
            py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false,
-           py::arg("emulation") = nullptr, py::arg("emulation_data") = "", py::arg("check_values") = false)
+           py::arg("emulation") = nullptr, py::arg("emulation_data") = "", py::arg("check_values") = false,
+           py::arg("data_limit_bytes") = 0)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
@@ -317,8 +323,8 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
-             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("wall_clock") = false,
-             "wall_clock: also the time without a slot counts.");
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("clock") = "slot",
+             "clock: what counts is the time with a slot; own: and what the rank sleeps by itself; wall: all.");
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
   module.def(

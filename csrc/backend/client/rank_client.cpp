@@ -51,6 +51,7 @@ void RankClient::wake_outside() {
 }
 void RankClient::note_device_use() { impl_->uses_device_ = true; }
 std::int64_t RankClient::off_slot_ns() const { return impl_->off_slot_ns(); }
+std::int64_t RankClient::waiting_ns() const { return impl_->waiting_ns(); }
 bool RankClient::is_emulated() const { return impl_->clock_.has_value(); }
 std::int64_t RankClient::emulated_now_ns() const { return impl_->emulated_now_ns(); }
 void RankClient::stand_clock() {

@@ -91,6 +91,8 @@ class RankClient {
 
   // Nanoseconds since connect() during which this rank had no slot; lets the recorder count on-slot time only.
   std::int64_t off_slot_ns() const;
+  // The same, but for what it has slept in something of its own (a timed sleep, a file), its slot lent.
+  std::int64_t waiting_ns() const;
   // --- emulation: this rank is real, others are virtual
   bool is_emulated() const;
   // Of this rank's emulated clock, ns. Where there is none: CLOCK_MONOTONIC less off_slot_ns().

@@ -43,6 +43,7 @@ struct RankClient::Impl {
   void sleep_outside();
   void wake_outside();
   std::int64_t off_slot_ns();
+  std::int64_t waiting_ns();
   std::atomic<bool> uses_device_{false};
   std::int64_t emulated_now_ns();
   template <typename Use>
@@ -145,7 +146,7 @@ struct RankClient::Impl {
   bool requested_ = false;
   std::uint64_t grant_ = 0;
   std::condition_variable slot_granted_;
-  std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0;
+  std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0, lent_ns_ = 0;
   bool swaps_devices_ = false;  // this run's coordinator does
   enum class Device { kHere, kLeaving, kAway } device_ = Device::kHere;
   std::unordered_map<pid_t, std::uint64_t> sleeps_;  // of this process's threads, when it had left the device

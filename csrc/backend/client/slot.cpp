@@ -18,10 +18,12 @@ RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
 
 void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
   grant_ = number;
+  const std::int64_t off_slot = now_ns() - off_slot_since_ns_;
+  off_slot_ns_ += off_slot;
+  if (slot_ == Slot::kLent) lent_ns_ += off_slot;
   slot_ = Slot::kHeld;
   device_ = Device::kHere;
   requested_ = false;
-  off_slot_ns_ += now_ns() - off_slot_since_ns_;
   watched_ns_ = 0;
   for (auto& completion : std::exchange(early_, {})) deliver(lock, std::move(completion));
   slot_granted_.notify_all();
@@ -175,6 +177,12 @@ std::int64_t RankClient::Impl::emulated_now_ns() {
 std::int64_t RankClient::Impl::off_slot_ns() {
   Lock lock(mutex_);
   return off_slot_ns_ + (slot_ == Slot::kHeld || error_ ? 0 : now_ns() - off_slot_since_ns_);
+}
+
+std::int64_t RankClient::Impl::waiting_ns() {
+  Lock lock(mutex_);
+  const bool waits = slot_ != Slot::kHeld && slot_ != Slot::kLent && !error_;
+  return off_slot_ns_ - lent_ns_ + (waits ? now_ns() - off_slot_since_ns_ : 0);
 }
 
 // On a machine with more to do than processors a thread may wait for one a long time: that is not idling.

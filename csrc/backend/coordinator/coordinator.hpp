@@ -40,6 +40,7 @@ class Coordinator {
     std::string data_directory;  // empty folder to record communications' tensors into; "": they are not kept
     std::optional<std::vector<std::int32_t>> data_for_ranks;  // only what these receive; ascending
     bool data_of_whole_numbers = false;                       // only tensors of integers and bool
+    std::uint64_t data_limit_bytes = 0;                       // more, equal ones once, is an error; 0: no limit
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =

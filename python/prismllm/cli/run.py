@@ -17,6 +17,19 @@ from prismllm.cli.common import CommandError, Output, check_writable, claim
 from prismllm.launch import Company, LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
 
 
+class RunFailed(CommandError):
+    """A run that did not succeed."""
+
+    def __init__(self, failure: LaunchError, logs: str, folder: str):
+        super().__init__(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code)
+        self.failure, self._folder = failure, folder
+
+    def forget(self) -> None:
+        """What it has left to be looked at is not needed."""
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
 def program_options(command: Callable) -> Callable:
     """`[-m] PROGRAM [ARGS]...`, -n, --nproc-per-node, -o and --log-dir; the program arrives as one `program`."""
 
@@ -90,7 +103,7 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
         if failure.exit_code == 2 and not output.run_dir:  # wrong use: there is nothing to look at
             shutil.rmtree(given, ignore_errors=True)
             raise CommandError(str(failure), 2) from None
-        raise CommandError(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code) from None
+        raise RunFailed(failure, logs, "" if output.run_dir else given) from None
     except (KeyboardInterrupt, SystemExit) as ended:
         code = ended.code if isinstance(ended, SystemExit) else 130
         raise CommandError(f"ended by a signal (fragments and logs are kept in {given})", code) from None
@@ -98,6 +111,8 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
         with contextlib.suppress(OSError), open(os.path.join(given, "error.txt"), "w") as log:
             traceback.print_exc(file=log)
         raise CommandError(f"{failure} (fragments and logs are kept in {given})", 4) from None
+    finally:
+        folder.release()
     if not output.run_dir:
         shutil.rmtree(given, ignore_errors=True)
     return summary

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 
 import click
 
 from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+from prismllm.cli.hosts import Hosts, host_options
 from prismllm.cli.rank_list import RankList, check_ranks
-from prismllm.cli.run import PROGRAM_LAST, run_program
+from prismllm.cli.run import PROGRAM_LAST
+from prismllm.cli.scratch import scratch_folder
 from prismllm.cli.solo import rules_path
 from prismllm.cli.time_inputs import network_of, program_of, recorded_rules, rules_of, times_before
-from prismllm.cli.time_written import Differs, write_timed
 from prismllm.cli.trace_first import TraceFirst, trace_and_program
-from prismllm.launch import LaunchResult, RunFolder
 from prismllm.units import counted, duration
 
 _SHOWN = 16  # rows of ranks, and of slices
@@ -60,16 +57,20 @@ class _Slices(click.ParamType):
               help="What the peers send: what `prism capture --data DIR` has kept.")  # fmt: skip
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
+@host_options
 @trace_and_program
 @common_options
 def command(output: Output, base: str, trace: str | None, slots: int | None, slices: list[list[int]] | None,
             by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
             repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
-            words: list[str]) -> None:  # fmt: skip
+            words: list[str], hosts: Hosts) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
     Waiting and communication are not timed here: `prism calibrate` puts the ranks together."""
+    from prismllm.cli.time_hosts import gathered
+    from prismllm.cli.time_runs import Runs
+    from prismllm.cli.time_values import summary_of
     from prismllm.data import open as recording
     from prismllm.launch.steady import processors_awake
     from prismllm.timing import plan
@@ -92,8 +93,10 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
         raise click.UsageError(f"--slices: rank {left[0]} is in none; accepted: every rank once (or --only and --onto)")
     slots = min(slots or os.cpu_count() or 1, graph.world_size)
-    members = [sorted(r for r in ranks if graph.rank_class[r] == cls) for cls in range(graph.class_count)]
-    wanted = list(only) if only else [r for one in members for r in one[:by_class]] if by_class else ranks
+    wanted = list(only) if only else ranks
+    if by_class:
+        classes = [[r for r in ranks if graph.rank_class[r] == cls] for cls in range(graph.class_count)]
+        wanted = [rank for members in classes for rank in members[:by_class]]
     with wrong_use(base):
         chosen = slices or plan(graph, wanted, slots)
         for rank in ranks:
@@ -115,40 +118,18 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="prism-time-") as work, processors_awake():
+              "ranks_per_node": graph.world_size, "slots": slots, "host_timeout_s": hosts.timeout_s}  # fmt: skip
+    with (
+        scratch_folder("prism-time", trace, shared=hosts.agents > 0) as work,
+        gathered(hosts, output) as with_others,
+        processors_awake(),
+    ):
         if data:
             rules = recorded_rules(work, data)
-
-        def run(rules: str) -> tuple[dict, float]:
-            runs = []
-            for number in range(repeat):
-                kept = tempfile.mkdtemp(dir=work, prefix=f"run-{number}-")
-
-                def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
-                    shutil.move(folder.fragments, kept)
-                    with open(folder.classes) as file:
-                        return {"wall_s": result.wall_s, **json.load(file)}
-
-                run = run_program(output, log_dir, trace, keep, inputs=rules, classes=False, slices=chosen,
-                                  members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
-                                  warm_up=warmup, **launch)  # fmt: skip
-                runs.append((os.path.join(kept, "fragments"), run))
-            return write_timed(graph, before, network, runs, trace, chosen, warmup), sum(
-                run["wall_s"] for _, run in runs
-            )
-
-        try:
-            summary, wall_s = run(rules)
-        except Differs as reason:
-            if inputs or data or "inputs" in graph.metadata:
-                raise
-            output.notice(f"{reason}. Captured again, to see what whole numbers the peers send")
-            numbers = os.path.join(work, "numbers")
-            os.mkdir(numbers)
-            run_program(output, log_dir, trace, lambda *_: {}, data_dir=numbers, data_of_whole_numbers=True, **launch)
-            summary, wall_s = run(recorded_rules(work, numbers, whole_numbers=True))
-    summary["wall_s"] = wall_s
+        runs = Runs(output, log_dir, trace, launch, work, graph, before, network, chosen, bool(by_class), repeat,
+                    warmup, with_others)  # fmt: skip
+        summary = summary_of(runs, rules, bool(inputs or data), "inputs" in graph.metadata)
+    summary |= {"hosts": 1 + hosts.agents}
     output.result(summary)
     untimed = summary["untimed"]
     spread = [
@@ -160,8 +141,9 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
         f"timed {base}",
         [
             ("program", " ".join(program.words)),
-            ("slices", f"{len(chosen)} of up to {counted(max(map(len, chosen)), 'rank')}, {counted(repeat, 'run')}"),
-            *([] if data else [("values", "what peers send is made up: losses mean nothing")]),
+            ("slices", _slices_in_words(summary, repeat)),
+            *([] if data or summary["values"] in ("peers", "recorded") else
+              [("values", "what peers send is made up: losses mean nothing")]),
             ("time", duration(summary["wall_s"])),
             ("iterations", f"{summary['repetitions']} kept of each rank, {summary['warmup_iterations']} dropped"),
             *spread[:_SHOWN],
@@ -175,6 +157,12 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
             ("trace", trace),
         ],
     )  # fmt: skip
+
+
+def _slices_in_words(summary: dict, repeat: int) -> str:
+    slices = summary["slices"]
+    of = f"{len(slices)} of up to {counted(max(map(len, slices)), 'rank')}"
+    return f"{'none: all ranks together' if summary['values'] == 'peers' else of}, {counted(repeat, 'run')}"
 
 
 def _list(ranks: list[int]) -> str:

@@ -54,6 +54,7 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         data_directory=os.fsencode(options.data_dir),
         data_for_ranks=options.data_for_ranks,
         data_of_whole_numbers=options.data_of_whole_numbers,
+        data_limit_bytes=options.data_limit_bytes,
         hosts=[(host["name"], host["ranks"], host["slots"], _proof(host, "proof"), _proof(host, "our_proof"))
                for host in options.hosts],
         link_fd=options.link_fd,

@@ -34,14 +34,15 @@ class LaunchOptions:
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
     data_of_whole_numbers: bool = False  # only tensors of integers and bool
+    data_limit_bytes: int = 0  # more is an error; 0: no limit
     inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
     classes: bool = True  # with inputs: of ranks that are alike one runs, and a sample
-    # With inputs: these ranks run to be timed, slice after slice; more of a class where its members differ.
-    slices: list[list[int]] | None = None
-    members_of_class: list[list[int]] | None = None  # of those of whom only some are in `slices`
-    timed_trace: str = ""
-    warm_up: int | None = None
     verify: int | None = None  # how large the sample of a class is
+    timed: bool = False  # capture only: spans are what they are on this machine, not processor time
+    slices_fd: int = -1  # with inputs: the ranks to run come from there, slice after slice
+    quick: bool = True  # with inputs, timed: real numbers are made up where no rule is for them, without a question
+    played: str = ""  # with inputs: what the peers sent in a run that this command has just recorded there itself
+    played_whole_numbers: bool = False  # of that, integers, bool and objects only
     # Emulation: these ranks run, the others are virtual (prismllm.emulation.Emulated, as a dict).
     sandbox: list[int] | None = None
     emulated: dict | None = None
@@ -106,6 +107,10 @@ class RunFolder:
                 raise OSError(f"'{folder}' exists already and is not of an earlier run")
         for folder in (self.logs, self.status, self.fragments):
             os.makedirs(folder)
+
+    def release(self) -> None:
+        """It is another run's to take."""
+        os.close(self.lock)
 
     def rank_status(self, rank: int) -> str:
         return os.path.join(self.status, f"rank{rank}.json")

@@ -69,7 +69,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             enter(options.namespaces[rank])
         if options.steady:
             become_steady()
-        if options.slices is not None or options.sandbox is not None:
+        if options.timed or options.sandbox is not None:
             fine_timers()
             sleep_punctually()
         if options.sandbox is not None:
@@ -78,7 +78,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             from prismllm.emulation.units import move_to
 
             move_to(**options.units[str(rank)])
-        takeover.start_rank(options.program.words, options.rules, timing=options.slices is not None)
+        takeover.start_rank(options.program.words, options.rules, options.timed, options.quick)
     except Exception:
         code, error = 1, traceback.format_exc()
         ended["internal"] = True
@@ -94,6 +94,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
         error = f"exited with code {code}"
     if takeover.answering and "internal" not in ended:
         code, error = _of_rank_alone(takeover.answering, code, error)
+        ended["alone"] = {"asked": takeover.answering.asked, "lacks_key": takeover.answering.lacks_key}
     ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
     if error is not None:  # first of all: peers may wait for this rank
         write_status(status, **ended)

@@ -78,6 +78,9 @@ class Company:
 
     exits: tuple[Exit, ...] | list[Exit] = ()
 
+    def on_event(self, event: dict) -> None:
+        """What the zygote of this host has said."""
+
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
         """Registers what is to be heard, with a callable as data; `end_run` ends the processes of this host."""
 
@@ -135,11 +138,12 @@ class _Run:
                 [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
                  str(theirs.fileno()), str(os.getpid()), _package_root()],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                pass_fds=[theirs.fileno(), *([options.link_fd] if options.link_fd >= 0 else [])],
+                pass_fds=[theirs.fileno(), *(fd for fd in (options.link_fd, options.slices_fd) if fd >= 0)],
                 start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
-        if options.link_fd >= 0:
-            os.close(options.link_fd)  # the other end sees at once when who serves it has ended
+        for fd in (options.link_fd, options.slices_fd):
+            if fd >= 0:
+                os.close(fd)  # the other end sees at once when who serves it has ended
         self.selector = stack.enter_context(selectors.DefaultSelector())
         for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
                                *([(self.logs, self.logs.forward)] if show_output else [])):  # fmt: skip
@@ -166,10 +170,12 @@ class _Run:
         self.company.stop(f"ended by {signal.Signals(number).name}")
 
     def until_end(self) -> None:
+        others_later = False
         while time.monotonic() < self.kill_at:
             ended = self.zygote.poll() is not None
             if ended and not self.company.is_awaited(ended):
                 break
+            others_later |= ended
             for key, _ in self.selector.select(0.5):
                 with contextlib.suppress(BlockingIOError):
                     key.data()
@@ -179,6 +185,8 @@ class _Run:
             with contextlib.suppress(BlockingIOError, KeyError):
                 while self.read_events():
                     pass
+        if others_later and self.begin:
+            self.outcome.wall_s = time.monotonic() - self.begin
 
     def watch_stopped(self) -> None:
         if not is_stopped(self.zygote.pid):
@@ -201,6 +209,7 @@ class _Run:
         for line in lines:
             event = json.loads(line)
             self.handle(event)
+            self.company.on_event(event)
             self.on_event(event)
         return True
 
