@@ -4,6 +4,7 @@
 
 #include "python_errors.hpp"
 #include "replay/emulation.hpp"
+#include "replay/python_groups.hpp"
 #include "replay/python_what_if.hpp"
 #include "replay/replay.hpp"
 
@@ -73,11 +74,7 @@ NetworkOptions network_options(const simulate::Topology& topology, const std::st
                                const std::map<std::string, std::string>& algorithms, int per_node,
                                std::vector<std::int32_t> placement, int bins, bool flows, std::string program) {
   NetworkOptions options{.topology = &topology, .kind = value_or_throw(simulate::network_kind(kind))};
-  for (const auto& [op, algorithm] : algorithms) {
-    const auto known = op_from_name(op);
-    if (!known) throw py::value_error("operation '" + op + "' is not known");
-    options.algorithms[*known] = algorithm;
-  }
+  options.algorithms = algorithms_by_op(algorithms);
   options.per_node = per_node;
   options.placement = std::move(placement);
   options.bins = bins;
@@ -114,6 +111,7 @@ PYBIND11_MODULE(_replay, m) {
   py::module_::import("prismllm._graph");     // defines Graph
   py::module_::import("prismllm._simulate");  // defines Topology
   define_what_ifs(m);
+  define_groups(m);
   py::class_<ReplayReport::Iteration>(m, "Iteration")
       .def_readonly("index", &ReplayReport::Iteration::index)
       .def_readonly("time_ns", &ReplayReport::Iteration::time_ns)

@@ -18,6 +18,7 @@ struct Case {
 const std::vector<Case> kCases = {{Op::kAllReduce, "ring"},
                                   {Op::kAllReduce, "tree"},
                                   {Op::kAllReduce, "halving_doubling"},
+                                  {Op::kAllReduce, "recursive_doubling"},
                                   {Op::kAllReduce, "direct"},
                                   {Op::kAllReduce, "hierarchical"},
                                   {Op::kAllGather, "ring"},
@@ -28,8 +29,10 @@ const std::vector<Case> kCases = {{Op::kAllReduce, "ring"},
                                   {Op::kReduceScatter, "halving_doubling"},
                                   {Op::kAllToAll, "direct"},
                                   {Op::kAllToAll, "pairwise"},
+                                  {Op::kBroadcast, "ring"},
                                   {Op::kBroadcast, "tree"},
                                   {Op::kBroadcast, "direct"},
+                                  {Op::kReduce, "ring"},
                                   {Op::kReduce, "tree"},
                                   {Op::kReduce, "direct"},
                                   {Op::kGather, "tree"},
@@ -115,6 +118,11 @@ TEST_CASE("each member sends what the algorithm is known for") {
   }
   CHECK(made(Op::kAllReduce, "halving_doubling", 16)->steps() == 8);
   CHECK(made(Op::kBroadcast, "tree", 16)->steps() == 4);
+  // The whole tensor in each of 4 exchanges; in pieces around, 16 of them 15 steps behind each other.
+  CHECK(sent_by(*made(Op::kAllReduce, "recursive_doubling", 16, bytes), 7) == 4 * bytes);
+  CHECK(sent_by(*made(Op::kBroadcast, "ring", 16, bytes, 3), 1) == bytes);
+  CHECK(sent_by(*made(Op::kBroadcast, "ring", 16, bytes, 3), 2) == 0);
+  CHECK(made(Op::kBroadcast, "ring", 16, 1 << 20)->steps() == 15 + 16 - 1);
   // The root of a binomial scatter sends N - 1 parts, in a broadcast the whole tensor log2 N times.
   CHECK(sent_by(*made(Op::kScatter, "tree", 16, bytes, 3), 3) == 15 * (bytes / 16));
   CHECK(sent_by(*made(Op::kBroadcast, "tree", 16, bytes, 3), 3) == 4 * bytes);
@@ -137,8 +145,8 @@ TEST_CASE("no member of two trees works in both for long: each sends its tensor 
 
 TEST_CASE("an algorithm that there is not is answered with those that there are") {
   CHECK(make_schedule({Op::kAllReduce, 4, 8}, "pairwise").error().message ==
-        "no algorithm 'pairwise' for all_reduce; accepted: ring, segmented_ring, tree, halving_doubling, direct, "
-        "hierarchical");
+        "no algorithm 'pairwise' for all_reduce; accepted: ring, segmented_ring, tree, halving_doubling, "
+        "recursive_doubling, direct, hierarchical");
   CHECK(make_schedule({Op::kSend, 4, 8}, "").error().message == "send is no collective");
   CHECK(make_schedule({Op::kAllReduce, 0, 8}, "").error().message == "a collective of 0 members; accepted: 1 or more");
   CHECK(make_schedule({Op::kAllReduce, 4, -1}, "").error().message == "-1 bytes; accepted: 0 to 2^60");
