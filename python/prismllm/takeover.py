@@ -1,8 +1,8 @@
 """PrismLLM in the place of torch.distributed's backends, so that a program runs under `prism` without an edit.
 
-The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory) and
-PRISM_BACKEND (a name), and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload
-entry point does it."""
+The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory),
+PRISM_BACKEND (a name) and what prismllm.memory reads, and calls start_rank() and finish_rank() around the program;
+under plain torchrun the autoload entry point does it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
     route = os.environ.get("PRISM_ROUTE") or "real"
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     install(route)
-    from prismllm import _c10d, optimizers
+    from prismllm import _c10d, memory, optimizers
 
     _started, _owner, _rank = True, os.getpid(), rank
     os.environ["PRISM_RANK_PROCESS"] = str(_owner)
@@ -119,7 +119,11 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
             wall_clock=timing,
+            memory_limit=memory.limit_bytes(),
         )
+        memory.start(rank)
+    elif memory.limit_bytes() is not None:
+        raise ValueError("PRISM_MEMORY_LIMIT is set, but not PRISM_RECORD; memory is counted where a rank is recorded")
         optimizers.watch()
 
 

@@ -200,7 +200,7 @@ class CaptureRoute : public Route {
   // The answers pass through the coordinator, as what this rank gathers from itself: completions come when and where
   // they come with peers.
   int answer_alone(const Call& call, const Blocks& blocks, Operation& operation) {
-    const auto inputs = is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+    const auto inputs = put_in(call, blocks);
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
     if (call.op == Op::kRecv && call.peer < 0) {  // it is one of that peer's messages, too
@@ -220,6 +220,11 @@ class CaptureRoute : public Route {
     return reply.source;
   }
 
+  static std::vector<at::Tensor> put_in(const Call& call, const Blocks& blocks) {
+    const NotOfProgram scaling;
+    return is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+  }
+
   WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (call.device && session_uses_device()) synchronize_device(*call.device);
@@ -235,8 +240,7 @@ class CaptureRoute : public Route {
       const int source = answer_alone(call, blocks, operation);
       return hand_over(call, blocks, operation, comm, sequence, source);
     }
-    operation.inputs =
-        stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
+    operation.inputs = stage(put_in(call, blocks), call.op);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     return hand_over(call, blocks, operation, comm, operation.seq, -1);
   }
@@ -271,6 +275,7 @@ class CaptureRoute : public Route {
   }
 
   std::vector<Region> stage(const std::vector<at::Tensor>& tensors, Op op) {
+    const NotOfProgram staging;
     std::vector<Region> regions;
     for (const auto& tensor : tensors) {
       auto region = client().stage(bytes_of(tensor));

@@ -11,6 +11,7 @@ import click
 
 from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, run_program
 from prismllm.cli.solo import rules_path
@@ -74,14 +75,15 @@ class _Slices(click.ParamType):
               "those of the trace, or 'builtin']")  # fmt: skip
 @click.option("--data", type=click.Path(exists=True, file_okay=False), metavar="DIR",
               help="What the peers send: what `prism capture --data DIR` has kept.")  # fmt: skip
+@memory_options
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE [OPTIONS] [PROGRAM [ARGS]...]")
 @common_options
 def command(output: Output, base: str | None, trace: str | None, slots: int | None, slices: list[list[int]] | None,
             by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
-            repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
-            words: tuple[str, ...]) -> None:  # fmt: skip
+            repeat: int, warmup: int | None, inputs: str | None, data: str | None, memory: dict, log_dir: str | None,
+            module: bool, words: tuple[str, ...]) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
@@ -140,7 +142,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
+              "ranks_per_node": graph.world_size, "slots": slots, **memory}  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="prism-time-") as work, processors_awake():
         if data:
             rules = recorded_rules(work, data)
@@ -153,15 +155,15 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
                 def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
                     shutil.move(folder.fragments, kept)
                     with open(folder.classes) as file:
-                        return {"wall_s": result.wall_s, **json.load(file)}
+                        return {"wall_s": result.wall_s, "memory": result.memory, **json.load(file)}
 
                 run = run_program(output, log_dir, trace, keep, inputs=rules, classes=False, slices=chosen,
                                   members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
                                   warm_up=warmup, **launch)  # fmt: skip
                 runs.append((os.path.join(kept, "fragments"), run))
-            return write_timed(graph, before, network, runs, trace, chosen, warmup), sum(
-                run["wall_s"] for _, run in runs
-            )
+            held = memory_summary(graph.graph.rank_class, runs[0][1]["memory"], memory)
+            written = write_timed(graph, before, network, runs, trace, chosen, warmup)
+            return written | {"memory": held}, sum(run["wall_s"] for _, run in runs)
 
         try:
             summary, wall_s = run(rules)
@@ -195,6 +197,7 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
               if summary.get("iterations") else []),
             *([("computed again", f"{summary['visited']} of {summary['nodes']} nodes and transfers")]
               if summary.get("visited") else []),
+            *memory_rows(summary),
             *([("untimed", f"{counted(len(untimed), 'rank')}, with the times of one of their class: {_list(untimed)}")]
               if untimed else []),
             ("trace", trace),

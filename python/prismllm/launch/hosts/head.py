@@ -298,4 +298,6 @@ def make_job(options: LaunchOptions, host: int, ranks: range, digest: str | None
         "master_addr": options.master_addr,
         "master_port": options.master_port,
         "host_timeout_s": options.host_timeout_s,
+        "memory_limit_bytes": options.memory_limit_bytes,
+        "communicator_memory_bytes": options.communicator_memory_bytes,
     }
