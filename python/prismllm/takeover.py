@@ -1,8 +1,8 @@
 """PrismLLM in the place of torch.distributed's backends, so that a program runs under `prism` without an edit.
 
-The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory) and
-PRISM_BACKEND (a name), and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload
-entry point does it."""
+The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory),
+PRISM_BACKEND (a name) and what prismllm.memory reads, and calls start_rank() and finish_rank() around the program;
+under plain torchrun the autoload entry point does it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def start_rank(
     route = os.environ.get("PRISM_ROUTE") or "real"
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     install(route)
-    from prismllm import _c10d, optimizers
+    from prismllm import _c10d, memory, optimizers
 
     _started, _owner, _rank = True, os.getpid(), rank
     os.environ["PRISM_RANK_PROCESS"] = str(_owner)
@@ -122,8 +122,12 @@ def start_rank(
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
             clock="slot" if not timed else "own" if rules is None else "wall",
+            memory_limit=memory.limit_bytes(),
         )
+        memory.start(rank)
         optimizers.watch()
+    elif memory.limit_bytes() is not None:
+        raise ValueError("PRISM_MEMORY_LIMIT is set, but not PRISM_RECORD; memory is counted where a rank is recorded")
 
 
 def finish_rank(error_text: str = "") -> None:

@@ -204,7 +204,7 @@ class CaptureRoute : public Route {
   // The answers pass through the coordinator, as what this rank gathers from itself: completions come when and where
   // they come with peers.
   int answer_alone(const Call& call, const Blocks& blocks, Operation& operation) {
-    const auto inputs = is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+    const auto inputs = put_in(call, blocks);
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
     if (call.op == Op::kRecv && call.peer < 0) {  // it is one of that peer's messages, too
@@ -222,6 +222,11 @@ class CaptureRoute : public Route {
     alone.seq = alone_sequence_++;
     operation = std::move(alone);
     return reply.source;
+  }
+
+  static std::vector<at::Tensor> put_in(const Call& call, const Blocks& blocks) {
+    const NotOfProgram scaling;
+    return is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
   }
 
   // What we do in the place of a real backend takes no emulated time.
@@ -249,8 +254,7 @@ class CaptureRoute : public Route {
     }
     const StandingClock standing(client());
     if (call.op == Op::kRecv && client().is_emulated()) operation.number = next_received(call);
-    operation.inputs =
-        stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
+    operation.inputs = stage(put_in(call, blocks), call.op);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     return hand_over(call, blocks, operation, comm, operation.seq, -1);
   }
@@ -285,6 +289,7 @@ class CaptureRoute : public Route {
   }
 
   std::vector<Region> stage(const std::vector<at::Tensor>& tensors, Op op) {
+    const NotOfProgram staging;
     std::vector<Region> regions;
     for (const auto& tensor : tensors) {
       auto region = client().stage(bytes_of(tensor));

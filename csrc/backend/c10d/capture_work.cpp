@@ -141,6 +141,7 @@ void CaptureWork::complete(const Outcome& outcome) {
         c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.message));
   } else {
     try {
+      const NotOfProgram copying;
       TORCH_INTERNAL_ASSERT(outcome.unchanged || outcome.regions.size() == blocks_.size());
       for (std::size_t i = 0; i < outcome.regions.size(); ++i)
         if (blocks_[i].numel() > 0) copy_from_bytes(client_or_throw().data(outcome.regions[i]), blocks_[i]);

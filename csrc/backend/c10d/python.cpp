@@ -8,6 +8,7 @@
 
 #include "backend/c10d/backend.hpp"
 #include "backend/c10d/cpu_allocator.hpp"
+#include "backend/c10d/memory_limit.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/session.hpp"
 #include "backend/c10d/solo.hpp"
@@ -61,7 +62,7 @@ py::object wait_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& f
 }
 
 void start_recorder(int rank, int world_size, const std::string& path, bool timed, const std::string& progress_model,
-                    const std::string& metadata, const std::string& clock) {
+                    const std::string& metadata, const std::string& clock, std::optional<std::int64_t> memory_limit) {
   Recorder::Options options;
   options.rank = rank;
   options.world_size = world_size;
@@ -69,6 +70,7 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.timed = timed;
   options.progress_model = progress_model;
   options.metadata_json = metadata;
+  options.memory_limit = memory_limit.value_or(kNoMemoryLimit);
   if (clock != "slot" && clock != "own" && clock != "wall")
     throw std::invalid_argument("clock '" + clock + "'; accepted: slot, own, wall");
   if (auto* client = session_client(); client && clock == "slot")
@@ -76,6 +78,31 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   else if (client && clock == "own")
     options.clock = [client] { return now_ns() - client->waiting_ns(); };
   value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
+}
+
+// `changed(bytes)`: see tell_communicator_memory().
+void start_communicators(int rank, int ranks_per_node, std::optional<std::int64_t> each, const py::object& changed) {
+  count_communicators({.rank = rank, .ranks_per_node = std::max(ranks_per_node, 1), .each = each.value_or(-1)});
+  if (changed.is_none()) return;
+  auto* function = new py::function(changed);  // for the life of the process
+  tell_communicator_memory([function](std::int64_t bytes) {
+    if (!Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    (*function)(bytes);
+  });
+}
+
+py::object memory_in_use() {
+  const auto* recorder = Recorder::active();
+  if (!recorder) return py::none();
+  const auto in_use = recorder->memory_in_use();
+  py::dict told;
+  told["tensors"] = in_use.tensors;
+  told["tensors_peak"] = in_use.tensors_peak;
+  told["communicators"] = in_use.communicators;
+  told["communicators_peak"] = in_use.communicators_peak;
+  told["peak"] = in_use.peak;
+  return told;
 }
 
 // What AtenExecutor makes of the members' tensors, given in rank order.
@@ -324,7 +351,18 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
              py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("clock") = "slot",
+             py::arg("memory_limit") = py::none(),
              "clock: what counts is the time with a slot; own: and what the rank sleeps by itself; wall: all.");
+  module.def("start_communicators", &start_communicators, py::arg("rank"), py::arg("ranks_per_node"),
+             py::arg("each") = py::none(), py::arg("changed") = py::none(),
+             "Counts what communicators hold, or `each` of them; see memory_limit.hpp.");
+  module.def("memory_in_use", &memory_in_use, "Bytes of this rank; None where nothing is counted.");
+  module.def(
+      "set_memory_limit",
+      [](std::optional<std::int64_t> bytes) {
+        if (auto* recorder = Recorder::active()) recorder->set_memory_limit(bytes.value_or(kNoMemoryLimit));
+      },
+      py::arg("bytes"));
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
   module.def(

@@ -38,13 +38,25 @@ class WaitScope {
   Recorder* recorder_;
 };
 
-// While it lives, what this thread does is not the program's: its waits, spans and allocations are not recorded.
+// While it lives, what this thread does is not the program's: its waits, spans and allocations are not recorded. Gloo's
+// own threads are in no other state, but for the callbacks that they run.
 class NotOfProgram {
  public:
   NotOfProgram();
   ~NotOfProgram();
   NotOfProgram(const NotOfProgram&) = delete;
   NotOfProgram& operator=(const NotOfProgram&) = delete;
+};
+// The reverse.
+class OfProgram {
+ public:
+  OfProgram();
+  ~OfProgram();
+  OfProgram(const OfProgram&) = delete;
+  OfProgram& operator=(const OfProgram&) = delete;
+
+ private:
+  const int others_;
 };
 
 // The recorder, for what this thread does now; nullptr also where that is not the program's.
@@ -59,7 +71,10 @@ template <typename Complete>
 void record_callbacks(CommId cause, Complete complete) {
   auto* recorder = cause == kNoComm ? nullptr : Recorder::active();
   if (recorder) recorder->begin_callback(cause);
-  complete();
+  {
+    const OfProgram callbacks;
+    complete();
+  }
   if (recorder && Recorder::active() == recorder) recorder->end_callback();
 }
 

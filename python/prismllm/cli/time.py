@@ -9,6 +9,7 @@ import click
 from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
 from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST
 from prismllm.cli.scratch import scratch_folder
@@ -55,6 +56,7 @@ class _Slices(click.ParamType):
               "those of the trace, or 'builtin']")  # fmt: skip
 @click.option("--data", type=click.Path(exists=True, file_okay=False), metavar="DIR",
               help="What the peers send: what `prism capture --data DIR` has kept.")  # fmt: skip
+@memory_options
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @host_options
@@ -62,8 +64,8 @@ class _Slices(click.ParamType):
 @common_options
 def command(output: Output, base: str, trace: str | None, slots: int | None, slices: list[list[int]] | None,
             by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
-            repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
-            words: list[str], hosts: Hosts) -> None:  # fmt: skip
+            repeat: int, warmup: int | None, inputs: str | None, data: str | None, memory: dict, log_dir: str | None,
+            module: bool, words: list[str], hosts: Hosts) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
@@ -118,7 +120,7 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
     launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size, "slots": slots, "host_timeout_s": hosts.timeout_s}  # fmt: skip
+              "ranks_per_node": graph.world_size, "slots": slots, "host_timeout_s": hosts.timeout_s, **memory}
     with (
         scratch_folder("prism-time", trace, shared=hosts.agents > 0) as work,
         gathered(hosts, output) as with_others,
@@ -129,7 +131,8 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
         runs = Runs(output, log_dir, trace, launch, work, graph, before, network, chosen, bool(by_class), repeat,
                     warmup, with_others)  # fmt: skip
         summary = summary_of(runs, rules, bool(inputs or data), "inputs" in graph.metadata)
-    summary |= {"hosts": 1 + hosts.agents}
+    held = memory_summary(graph.graph.rank_class, summary.pop("held"), memory)
+    summary |= {"hosts": 1 + hosts.agents, "memory": held}
     output.result(summary)
     untimed = summary["untimed"]
     spread = [
@@ -152,6 +155,7 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
               if summary.get("iterations") else []),
             *([("computed again", f"{summary['visited']} of {summary['nodes']} nodes and transfers")]
               if summary.get("visited") else []),
+            *memory_rows(summary),
             *([("untimed", f"{counted(len(untimed), 'rank')}, with the times of one of their class: {_list(untimed)}")]
               if untimed else []),
             ("trace", trace),

@@ -47,13 +47,14 @@ class Runs:
     warmup: int | None
     with_others: Callable = on_this_host  # also takes the slices
     _wall_s: float = field(default=0.0, init=False)
+    _memory: dict[int, dict] = field(default_factory=dict, init=False)  # by rank, of its first run
 
     def run(self, values: Values) -> dict:
         """The summary, once the trace is written. Differs where the ranks have not done what the trace says, RunFailed
         where one has failed."""
         took, slices, split = Took(self.graph), list(self.slices), []
         wanted = frozenset(rank for one in slices for rank in one)
-        self._wall_s = 0.0
+        self._wall_s, self._memory = 0.0, {}
         if values.peers:
             self._run(values, None, None if self.by_class else wanted, took)
             slices = [took.ranks]
@@ -70,7 +71,8 @@ class Runs:
                     slices += more
         summary = write_timed(self.graph, self.before, self.network, took, self.trace, slices, self.warmup,
                               values.peers)  # fmt: skip
-        return summary | {"split": [min(members) for members in split], "values": values.name, "wall_s": self._wall_s}
+        return summary | {"split": [min(members) for members in split], "values": values.name, "wall_s": self._wall_s,
+                          "held": self._memory}  # fmt: skip
 
     def _run(self, values: Values, slices: list[list[int]] | None, only: frozenset[int] | None, took: Took) -> None:
         """`repeat` times, all slices; None: all ranks together, of which `only` some count."""
@@ -79,6 +81,7 @@ class Runs:
 
             def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
                 shutil.move(folder.fragments, kept)
+                self._memory = result.memory | self._memory
                 return {"wall_s": result.wall_s}
 
             options = {"timed": True}

@@ -30,6 +30,8 @@ class LaunchOptions:
     namespaces: list[str] = field(default_factory=list)  # real only: each rank's network namespace; empty: this one's
     steady: bool = False  # real only: ranks go before all other processes, and their sleeps end on time
     memory_budget_bytes: int = 0
+    memory_limit_bytes: int = 0  # of each rank; 0: none
+    communicator_memory_bytes: int = -1  # of each process group; -1: by the model
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
@@ -75,6 +77,13 @@ class LaunchOptions:
             os.fchmod(file.fileno(), 0o600)  # it holds proofs
             json.dump(asdict(self), file, indent=1)
         return path
+
+    def memory_environment(self) -> dict[str, str]:
+        """For prismllm.memory, in the ranks."""
+        given = {"PRISM_MEMORY_LIMIT": self.memory_limit_bytes or None,
+                 "PRISM_COMMUNICATOR_MEMORY": None if self.communicator_memory_bytes < 0
+                 else self.communicator_memory_bytes}  # fmt: skip
+        return {name: str(value) for name, value in given.items() if value is not None}
 
     @staticmethod
     def load(path: str) -> LaunchOptions:

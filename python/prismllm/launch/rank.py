@@ -62,6 +62,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     status = RunFolder(options.run_dir).rank_status(rank)
     pid = os.getpid()
     from prismllm import takeover
+    from prismllm.memory import figures
 
     ended: dict = {}
     try:
@@ -87,7 +88,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
         return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
-    memory = {}
+    memory: dict = {"memory": figures()}
     if rank % _measured_stride(options.world_size) == 0:
         memory["private_bytes"], memory["peak_private_bytes"] = private_bytes()
     if error is None and code != 0:

@@ -40,6 +40,7 @@ class LaunchResult:
     preloaded: list[str] = field(default_factory=list)
     statistics: dict = field(default_factory=dict)  # the coordinator's
     peak_private_bytes: list[int] = field(default_factory=list)  # of the ranks that were measured
+    memory: dict[int, dict[str, int]] = field(default_factory=dict)  # of ranks that ran: prismllm.memory.figures()
     notes: list[str] = field(default_factory=list)  # of the ranks, each once
 
 
@@ -249,6 +250,8 @@ class _Run:
             status = read_status(self.folder.rank_status(rank))
             if "peak_private_bytes" in status:
                 self.outcome.peak_private_bytes.append(status["peak_private_bytes"])
+            if told := status.get("memory"):
+                self.outcome.memory[rank] = told
             self.outcome.notes += [note for note in status.get("notes", []) if note not in self.outcome.notes]
         return self.outcome
 

@@ -137,6 +137,7 @@ class Zygote:
                 environment["PRISM_COORDINATOR"] = address
             if options.backend:
                 environment["PRISM_BACKEND"] = options.backend
+            environment |= options.memory_environment()
             self.fork(rank, f"rank{rank}", lambda: run_rank(options, rank, environment))  # noqa: B023 (runs at once)
             self.poll(0)
 

@@ -114,6 +114,8 @@ def _options(job: dict, means: Means, folder: RunFolder, channel: Channel,
         relay=relay | {"coordinators_proof": channel.prove("coordinator").hex()},
         link_fd=link.detach(),
         host_timeout_s=job["host_timeout_s"],
+        memory_limit_bytes=job["memory_limit_bytes"],
+        communicator_memory_bytes=job["communicator_memory_bytes"],
         master_addr=job["master_addr"],
         master_port=job["master_port"],
     )

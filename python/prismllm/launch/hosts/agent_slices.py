@@ -42,6 +42,8 @@ def slice_options(job: dict, means: Means, folder: RunFolder, slices_fd: int) ->
         memory_budget_bytes=means.memory_budget_bytes,
         spill_dir=means.spill_dir,
         host_timeout_s=job["host_timeout_s"],
+        memory_limit_bytes=job["memory_limit_bytes"],
+        communicator_memory_bytes=job["communicator_memory_bytes"],
         classes=False,
         timed=True,
         slices_fd=slices_fd,

@@ -50,6 +50,8 @@ def job_of(options: LaunchOptions, digest: str | None) -> dict:
         "world_size": options.world_size,
         "ranks_per_node": options.ranks_per_node,
         "host_timeout_s": options.host_timeout_s,
+        "memory_limit_bytes": options.memory_limit_bytes,
+        "communicator_memory_bytes": options.communicator_memory_bytes,
     }
 
 
