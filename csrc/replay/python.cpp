@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "python_errors.hpp"
+#include "replay/provenance.hpp"
 #include "replay/python_what_if.hpp"
 #include "replay/replay.hpp"
 
@@ -166,6 +167,10 @@ PYBIND11_MODULE(_replay, m) {
       py::arg("latency_ns") = ClosedFormLinks{}.latency_ns,
       py::arg("bytes_per_second") = ClosedFormLinks{}.bytes_per_second, py::arg("network") = py::none(),
       py::arg("communications") = std::vector<CommunicationEdit>{}, py::arg("analysis") = true);
+  m.def(
+      "transfers_are_timed",
+      [](const ExecutionGraph& graph) { return graph.timed() && !engine::provenance_of(graph).slices; },
+      py::arg("graph"));
   m.def(
       "as_recorded",
       [](const ExecutionGraph& graph) { return value_or_throw(without_gil([&] { return as_recorded(graph); })); },
