@@ -101,6 +101,10 @@ class RunFolder:
         for folder in (self.logs, self.status, self.fragments):
             os.makedirs(folder)
 
+    def close(self) -> None:
+        """It is nobody's then."""
+        os.close(self.lock)
+
     def rank_status(self, rank: int) -> str:
         return os.path.join(self.status, f"rank{rank}.json")
 

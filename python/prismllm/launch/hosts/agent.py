@@ -9,7 +9,6 @@ import json
 import os
 import selectors
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from prismllm.launch.options import LaunchOptions, RunFolder, read_status
 from prismllm.launch.outcome import LaunchError
 from prismllm.launch.program import Program
 from prismllm.launch.supervisor import Company, is_failure, launch
+from prismllm.launch.temporary import TemporaryFolder
 
 _PIECE = 512 << 10
 _SEND_S = 60.0  # a head that takes nothing for so long is lost
@@ -78,7 +78,7 @@ def _run(channel: Channel, address: tuple[str, int], job: dict, means: Means, cl
     say(f"runs ranks {ranks.start} to {ranks.stop - 1} of {job['world_size']}")
     head = HeadOfRun(channel, clock_ns, job["host_timeout_s"] + TEARDOWN_S)
     try:
-        with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
+        with TemporaryFolder("agent") as path:
             head.folder = RunFolder(path)
             head.folder.create()
             options = _options(job, means, head.folder, channel, address)
