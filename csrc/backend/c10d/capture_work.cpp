@@ -150,8 +150,7 @@ void CaptureWork::complete(const Outcome& outcome) {
     if (outcome.source >= 0) source_ = outcome.source;
   }
   blocks_.clear();
-  record_transfer_done(comm_);
-  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
+  note_end();
   {
     const std::lock_guard lock(mutex_);
     exception_ = failure;
@@ -167,9 +166,17 @@ void CaptureWork::complete(const Outcome& outcome) {
   });
 }
 
+// Whether anybody will ask or not.
 void CaptureWork::answered() {
   blocks_.clear();
+  note_end();
   answered_ = true;
+}
+
+// For the recorder and the profiler; the first time counts.
+void CaptureWork::note_end() {
+  record_transfer_done(comm_);
+  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
 }
 
 // Whether it was for this caller to complete it.

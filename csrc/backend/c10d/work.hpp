@@ -45,6 +45,7 @@ class CaptureWork : public c10d::Work {
 
  private:
   void rethrow_if_failed() const;
+  void note_end();
   bool take_answer();
 
   const std::shared_ptr<const GroupInfo> group_;
