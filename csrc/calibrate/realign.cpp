@@ -98,8 +98,7 @@ Result<Realignment> realign(const ExecutionGraph& onto, const ExecutionGraph& ti
   const auto& job = measured.job;
   engine::Durations durations(job);
   const auto changed = replace(timed, ranks, job, durations);
-  if (engine::latest_ns(job, durations, measured.service) >= 4e18)
-    return Error{ErrorCode::kInvalidInput, "the times of the traces add up to more than 4e18 ns"};
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, measured.service));
   Realignment result;
   result.metadata_json = onto.metadata_json();
   for (int rank = 0; rank < static_cast<int>(job.ranks.size()); ++rank)

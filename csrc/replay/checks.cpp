@@ -19,21 +19,29 @@ Result<void> check_times(const ExecutionGraph& graph) {
   return {};
 }
 
-double latest_ns(const Job& job, const Durations& durations, const ServiceTimes& service) {
-  double latest_start = 0, sum = 0;
-  for (int rank = 0; rank < job.graph->world_size(); ++rank) {
-    if (job.ranks[rank].cls < 0) continue;
-    for (const auto start : job.timing(rank).start_ns)
-      latest_start = std::max(latest_start, static_cast<double>(start));
-    for (const auto duration : durations[rank]) sum += static_cast<double>(duration);
-  }
-  for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
-  return latest_start + sum;
+void Extent::begins(const Job& job, int rank) {
+  for (const auto node : job.plan(rank).lane_first)
+    if (node != kNone) latest_start_ = std::max(latest_start_, static_cast<double>(job.timing(rank).start_ns[node]));
+}
+
+void Extent::takes(std::span<const std::int64_t> duration_ns) {
+  for (const auto duration : duration_ns) sum_ += static_cast<double>(duration);
+}
+
+Result<void> Extent::check() const {
+  if (latest_start_ + sum_ < 4e18) return {};
+  return Error{ErrorCode::kInvalidInput, "the times of the trace add up to more than 4e18 ns (126 years)"};
 }
 
 Result<void> check_extent(const Job& job, const Durations& durations, const ServiceTimes& service) {
-  if (latest_ns(job, durations, service) < 9e18) return {};
-  return Error{ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"};
+  Extent extent;
+  for (int rank = 0; rank < static_cast<int>(job.ranks.size()); ++rank) {
+    if (job.ranks[rank].cls < 0) continue;
+    extent.begins(job, rank);
+    extent.takes(durations[rank]);
+  }
+  extent.takes(service.duration_ns);
+  return extent.check();
 }
 
 }  // namespace prism::engine

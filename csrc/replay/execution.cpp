@@ -28,15 +28,16 @@ Execution recorded(const Job& job, const ServiceTimes& service) {
 
 WaitSplit split_wait(const Job& job, const Execution& execution, int rank, std::uint32_t node) {
   const ClassView& view = job.view(rank);
-  const auto& [start_ns, duration_ns] = execution.timelines[rank];
+  const auto& timeline = execution.timelines[rank];
   std::uint32_t last = kNone;
   for (std::uint32_t source : job.plan(rank).in[node])
     if (static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer &&
-        (last == kNone || start_ns[source] + duration_ns[source] > start_ns[last] + duration_ns[last]))
+        (last == kNone || timeline.end_ns(source) > timeline.end_ns(last)))
       last = source;
   if (last == kNone) return {};
   const auto entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
-  return {entry, std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - start_ns[node], 0, duration_ns[node])};
+  const auto waiting = execution.transfer_start_ns[entry] - timeline.start_ns[node];
+  return {entry, std::clamp<std::int64_t>(waiting, 0, timeline.duration_ns[node])};
 }
 
 std::vector<std::int64_t> clock_starts(const Job& job) {
@@ -46,13 +47,13 @@ std::vector<std::int64_t> clock_starts(const Job& job) {
     for (std::uint32_t node : job.classes[job.ranks[r].cls].lane_first)
       if (node != kNone) first[r] = std::min(first[r], job.timing(static_cast<int>(r)).start_ns[node]);
   }
-  if (job.graph->timed() && one_clock(*job.graph))
+  if (job.graph->timed() && job.provenance.one_clock)
     first.assign(first.size(), *std::min_element(first.begin(), first.end()));
   return first;
 }
 
 std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, std::uint32_t node) {
-  if (!job.graph->timed()) return 0;
+  if (!job.graph->timed() || job.provenance.slices) return 0;
   TimingView timing = job.timing(rank);
   std::int64_t last = timing.start_ns[node];
   const ClassView& view = job.view(rank);
@@ -60,9 +61,9 @@ std::int64_t wake_up_ns(const Job& job, const ServiceTimes& service, int rank, s
   for (std::uint32_t source : job.plan(rank).in[node]) {
     bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
     last = std::max(last, transfer ? service.recorded_end_ns[base + static_cast<std::uint32_t>(view.node_comm[source])]
-                                   : timing.start_ns[source] + timing.duration_ns[source]);
+                                   : end_ns(timing, source));
   }
-  return std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last);
+  return std::max<std::int64_t>(0, end_ns(timing, node) - last);
 }
 
 }  // namespace prism::engine

@@ -11,9 +11,10 @@ namespace {
 using simulate::Picoseconds;
 
 constexpr Picoseconds kPerNanosecond = 1'000;
-constexpr std::int64_t kLatestNs = 9'000'000'000'000'000;  // what fits in picoseconds, and something to come
 
-Picoseconds to_picoseconds(std::int64_t ns) { return ns > kLatestNs ? simulate::kNever : ns * kPerNanosecond; }
+Picoseconds to_picoseconds(std::int64_t ns) {
+  return ns > simulate::kLatest / kPerNanosecond ? simulate::kNever : ns * kPerNanosecond;
+}
 std::int64_t to_nanoseconds(Picoseconds at) { return at / kPerNanosecond + (at % kPerNanosecond != 0); }
 
 Error wrong(std::string text) { return {ErrorCode::kInvalidInput, std::move(text)}; }
@@ -116,7 +117,7 @@ void OnNetwork::start(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended
 void OnNetwork::enter(std::uint32_t entry, std::int64_t at_ns, std::vector<Ended>& ended) {
   const auto at = to_picoseconds(at_ns);
   if (at == simulate::kNever)
-    return fail(job_.entry_rank[entry], entry, wrong("later than the 104 days that a replay on a network may last"));
+    return fail(job_.entry_rank[entry], entry, wrong("later than " + simulate::clock_range()));
   const auto collective = job_.meets[entry];
   if (run_of_[collective] == kNone) begin(collective, at);
   if (error_) return;
@@ -170,7 +171,7 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
   }
   messages_[id] = {send, receive, send != kNone && bytes_of(job_, known) <= job_.model.send_buffer_bytes};
   if (at == simulate::kNever)
-    return fail(job_.entry_rank[known], known, wrong("later than the 104 days that a replay on a network may last"));
+    return fail(job_.entry_rank[known], known, wrong("later than " + simulate::clock_range()));
   if (receive == kNone || heard_.empty()) return this->send(id, at, ended);
   if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
   unheard_[receive] = id;

@@ -4,6 +4,7 @@
 
 #include "python_errors.hpp"
 #include "replay/emulation.hpp"
+#include "replay/provenance.hpp"
 #include "replay/python_groups.hpp"
 #include "replay/python_what_if.hpp"
 #include "replay/replay.hpp"
@@ -177,6 +178,10 @@ PYBIND11_MODULE(_replay, m) {
            }),
            py::arg("graph"), py::arg("sandbox"), py::arg("network") = py::none(), py::arg("warn_on_divergence") = false,
            py::keep_alive<1, 4>());
+  m.def(
+      "transfers_are_timed",
+      [](const ExecutionGraph& graph) { return graph.timed() && !engine::provenance_of(graph).slices; },
+      py::arg("graph"));
   m.def(
       "as_recorded",
       [](const ExecutionGraph& graph) { return value_or_throw(without_gil([&] { return as_recorded(graph); })); },

@@ -38,7 +38,7 @@ std::vector<std::string> network_notes(const ExecutionGraph& graph, const Networ
       fmt::format("transfers on a network of {} endpoints{}", options.topology->endpoints(), how)};
   if (!graph.timed())
     notes.push_back("untimed graph: compute spans are indicative");
-  else if (!engine::one_clock(graph))
+  else if (!engine::provenance_of(graph).one_clock)
     notes.push_back("clocks of the ranks cannot be compared: all start at once");
   return notes;
 }
@@ -67,7 +67,9 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
   engine::ServiceTimes service;
-  if (graph.timed() || !options.network) service = engine::service_times(job, options.links);
+  // On a network they only say what was recorded.
+  if (!options.network || (graph.timed() && !job.provenance.slices))
+    service = engine::service_times(job, options.links);
   if (options.network && !options.communications.empty())
     return Error{ErrorCode::kInvalidInput,
                  "on a network communication takes what the links allow: it has no times of its own to be edited"};
@@ -91,7 +93,8 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
 }
 
 Result<ReplayReport> as_recorded(const ExecutionGraph& graph) {
-  if (!graph.timed() || !engine::one_clock(graph)) return replay(graph, {.analysis = true});
+  const auto provenance = engine::provenance_of(graph);
+  if (!graph.timed() || provenance.slices || !provenance.one_clock) return replay(graph, {.analysis = true});
   PRISM_RETURN_IF_ERROR(engine::check_times(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, {}));
@@ -107,7 +110,7 @@ Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& 
   GraphBuilder builder({.world_size = graph.world_size(),
                         .progress_model = graph.progress_model(),
                         .timed = true,
-                        .metadata_json = metadata_json ? std::move(*metadata_json) : graph.metadata_json()});
+                        .metadata_json = metadata_json ? std::move(*metadata_json) : engine::as_replayed(graph)});
   for (const ReplayReport::Rank& rank : report.ranks) {
     PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(graph, rank.rank));
     const auto& timeline = report.timelines[rank.rank];

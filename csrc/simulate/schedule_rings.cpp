@@ -96,6 +96,7 @@ class SegmentedRing final : public Schedule {
   }
 
  private:
+  // make_schedule() sees to it that twice as many can be counted.
   int around() const { return static_cast<int>(per_member_ * (shape_.members - 1)); }
   std::int64_t segments() const { return per_member_ * shape_.members; }
   std::int64_t bytes_at(std::int64_t segment) const {

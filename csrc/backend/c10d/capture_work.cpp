@@ -151,9 +151,8 @@ void CaptureWork::complete(const Outcome& outcome) {
     if (outcome.source >= 0) source_ = outcome.source;
   }
   blocks_.clear();
-  record_transfer_done(comm_, outcome.due_ns);
+  note_end(outcome.due_ns);
   bool followed = false;  // by callbacks of the program
-  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
   {
     const std::lock_guard lock(mutex_);
     exception_ = failure;
@@ -171,9 +170,17 @@ void CaptureWork::complete(const Outcome& outcome) {
   });
 }
 
+// Whether anybody will ask or not.
 void CaptureWork::answered() {
   blocks_.clear();
+  note_end();
   answered_ = true;
+}
+
+// For the recorder and the profiler; the first time counts.
+void CaptureWork::note_end(std::int64_t due_ns) {
+  record_transfer_done(comm_, due_ns);
+  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
 }
 
 // Whether it was for this caller to complete it.

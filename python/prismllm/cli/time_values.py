@@ -5,7 +5,7 @@ the end the peers themselves."""
 
 from __future__ import annotations
 
-from prismllm.cli.run import RunFailed
+from prismllm.cli.run_folder import RunFailed
 from prismllm.cli.scratch import room
 from prismllm.cli.time_runs import Runs, Values
 from prismllm.cli.time_written import Differs

@@ -117,8 +117,8 @@ class RunFolder:
         for folder in (self.logs, self.status, self.fragments):
             os.makedirs(folder)
 
-    def release(self) -> None:
-        """It is another run's to take."""
+    def close(self) -> None:
+        """It is nobody's then."""
         os.close(self.lock)
 
     def rank_status(self, rank: int) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import selectors
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,6 +15,7 @@ from prismllm.launch.logs import FolderWatch
 from prismllm.launch.options import LaunchOptions, RunFolder, read_status
 from prismllm.launch.outcome import LaunchError
 from prismllm.launch.supervisor import Company, is_failure, launch
+from prismllm.launch.temporary import TemporaryFolder
 
 _PIECE = 512 << 10
 
@@ -132,14 +132,14 @@ def launched(head: HeadOfRun, options: Callable[[RunFolder], LaunchOptions]) -> 
     """Runs ranks in a folder of their own, and tells the head all about it."""
     failure = None
     try:
-        with tempfile.TemporaryDirectory(prefix="prism-agent-") as path:
+        with TemporaryFolder("agent") as path:
             head.folder = RunFolder(path)
             head.folder.create()
             try:
                 launch(options(head.folder), show_output=False, company=head)
             finally:
                 head.pass_on_rest()
-                head.folder.release()
+                head.folder.close()
     except LaunchError as why:
         failure = why
     except OSError as why:
