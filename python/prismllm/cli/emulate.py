@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import asdict
 
 import click
 
 from prismllm.cli.common import CommandError, Output, check_writable, common_options, wrong_use
+from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.replay import NETWORKS, network_options
 from prismllm.cli.run import PROGRAM_LAST, run_program
 from prismllm.cli.time_inputs import program_of
 from prismllm.cli.trace_first import TraceFirst, trace_and_program
 from prismllm.launch import LaunchResult, RunFolder
+from prismllm.launch.temporary import TemporaryFolder
 from prismllm.units import counted, duration, size
 
 _SHOWN = 16  # rows of ranks
@@ -44,11 +45,12 @@ _SHOWN = 16  # rows of ranks
               "may differ.")  # fmt: skip
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
+@memory_options
 @trace_and_program
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
             network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str,
-            log_dir: str | None, module: bool) -> None:  # fmt: skip
+            log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
 
@@ -71,9 +73,9 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     program = program_of(graph.metadata, words, module)
     emulated = Emulated(os.path.abspath(base), os.path.abspath(comm) if comm else "", network or "flow",
                         os.path.abspath(data) if data else "", on_divergence == "warn", check_values)  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="prism-emulate-") as work, processors_awake():
+    with TemporaryFolder("emulate") as work, processors_awake():
         try:
-            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated)
+            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory)
         except CommandError as reason:
             if data or reason.exit_code != 3:
                 raise
@@ -84,7 +86,7 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
             os.mkdir(emulated.data)
             run_program(output, log_dir, trace, lambda *_: {}, slots=os.cpu_count() or 1, data_dir=emulated.data,
                         data_for_ranks=list(ranks), **_launch(graph, program))  # fmt: skip
-            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated)
+            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory)
     output.result(summary | {"trace": trace})
     output.table(f"emulated {base}", _rows(summary, program, graph.world_size, trace))
 
@@ -112,7 +114,7 @@ def _launch(graph, program) -> dict:
 
 
 def run_emulation(output: Output, log_dir: str | None, trace: str, graph, program, ranks: tuple[int, ...], emulated,
-                  **options) -> dict:  # fmt: skip
+                  memory: dict | None = None, **options) -> dict:  # fmt: skip
     """One run of these ranks among virtual ones; its figures."""
 
     def merge(folder: RunFolder, result: LaunchResult) -> dict:
@@ -123,10 +125,11 @@ def run_emulation(output: Output, log_dir: str | None, trace: str, graph, progra
                 "the trace was captured and never timed: virtual ranks compute as long as they did then, and transfers "
                 "take what a closed form says (prism time, prism calibrate)"
             )
-        return summary_of(write_trace(folder, graph, ranks, trace, result), result)
+        summary = summary_of(write_trace(folder, graph, ranks, trace, result), result)
+        return summary | ({"memory": memory_summary(graph.rank_class, result.memory, memory)} if memory else {})
 
     return run_program(output, log_dir, trace, merge, slots=len(ranks), sandbox=list(ranks), emulated=asdict(emulated),
-                       **options, **_launch(graph, program))  # fmt: skip
+                       **(memory or {}), **options, **_launch(graph, program))  # fmt: skip
 
 
 def _rows(summary: dict, program, world_size: int, trace: str) -> list[tuple[str, str]]:
@@ -144,6 +147,7 @@ def _rows(summary: dict, program, world_size: int, trace: str) -> list[tuple[str
     ]
     if (left := len(summary["sandbox"]) - _SHOWN) > 0:
         rows.append(("", f"and {left} more ranks: --json lists all"))
+    rows += memory_rows(summary)
     rows.append(("lag", f"p50 {duration(lag['p50'])}, p99 {duration(lag['p99'])}, at most {duration(lag['max'])}"))
     if invented:
         of = counted(sum(one["count"] for one in invented), "communication")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 
 import click
 
@@ -14,6 +13,7 @@ from prismllm.cli.replay import network_options
 from prismllm.cli.run import PROGRAM_LAST
 from prismllm.cli.time_inputs import program_of
 from prismllm.cli.trace_first import TraceFirst, trace_and_program
+from prismllm.launch.temporary import TemporaryFolder
 from prismllm.units import duration
 
 
@@ -72,7 +72,7 @@ def command(output: Output, base: str, words: list[str], units: tuple[int, ...] 
                         data=os.path.abspath(data) if data else "")  # fmt: skip
     factors = dict(slowed)
     runs = {}
-    with tempfile.TemporaryDirectory(prefix="prism-health-") as work, processors_awake():
+    with TemporaryFolder("health") as work, processors_awake():
         for pair in pairs_of(units):
             placed = {str(rank): {"processor": unit, "slowed": factors.get(unit, 1.0)}
                       for rank, unit in zip(ranks, pair, strict=True)}  # fmt: skip

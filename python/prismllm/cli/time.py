@@ -119,8 +119,15 @@ def command(output: Output, base: str, trace: str | None, slots: int | None, sli
             recording(data)
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
-    launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size, "slots": slots, "host_timeout_s": hosts.timeout_s, **memory}
+    launch = {
+        "route": "capture",
+        "world_size": graph.world_size,
+        "program": program,
+        "ranks_per_node": graph.world_size,
+        "slots": slots,
+        "host_timeout_s": hosts.timeout_s,
+        **memory,
+    }
     with (
         scratch_folder("prism-time", trace, shared=hosts.agents > 0) as work,
         gathered(hosts, output) as with_others,

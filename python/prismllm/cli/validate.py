@@ -6,8 +6,6 @@ import contextlib
 import math
 import os
 import re
-import shutil
-import tempfile
 
 import click
 
@@ -16,6 +14,7 @@ from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST
 from prismllm.cli.validate_shown import shown
 from prismllm.launch import Program
+from prismllm.launch.temporary import TemporaryFolder
 
 
 @click.command(
@@ -80,8 +79,10 @@ def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, calibra
     if path or not output.run_dir:
         path = path or f"{chosen.stem}.validate.tsv"
         check_writable(path, "-o")
-    folder = os.path.abspath(output.run_dir or tempfile.mkdtemp(prefix="prism-validate-"))
+    temporary = None if output.run_dir else TemporaryFolder("validate")
+    folder = os.path.abspath(output.run_dir or temporary.path)
     kept = f"(what was done is kept in {folder})"
+    done = False
     try:
         with _steps(folder, chosen, output, deadline) as steps:
             real = real_runs(plan, steps)
@@ -90,13 +91,15 @@ def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, calibra
             path = path or steps.path("table.tsv")
             with replacing(path) as write:
                 write(to_tsv(rows))
+        done = True
     except StepFailed as failure:
         raise CommandError(f"{failure}\n{kept}", failure.exit_code) from None
     except (KeyboardInterrupt, SystemExit) as ended:
         code = ended.code if isinstance(ended, SystemExit) else 130
         raise CommandError(f"ended by a signal {kept}", code) from None
-    if not output.run_dir:
-        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        if temporary:
+            temporary.remove() if done else temporary.keep()
     told = shown(output, plan, real, predictions, rows, notes, path)
     output.result(told)
     return 0 if told["ok"] else 1

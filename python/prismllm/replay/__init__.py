@@ -18,6 +18,6 @@ from prismllm.replay.offline import Iteration, Rank, Replay, as_recorded, replay
 from prismllm.replay.scenario import Links, Scenario, load_scenario
 from prismllm.replay.what_if import Communication, Edit, LinkEdit, Overlap
 
-__all__ = ["Communication", "CriticalPath", "Edit", "GroupLeft", "GroupReduction", "GroupUse", "Hop", "Iteration", "Late",
-           "LinkEdit", "LinkUse", "Links", "NetworkOptions", "NetworkUse", "Overlap", "Rank", "Replay", "Scenario",
-           "as_recorded", "load_scenario", "reduce_groups", "replay", "retimed"]  # fmt: skip
+__all__ = ["Communication", "CriticalPath", "Edit", "GroupLeft", "GroupReduction", "GroupUse", "Hop", "Iteration",
+           "Late", "LinkEdit", "LinkUse", "Links", "NetworkOptions", "NetworkUse", "Overlap", "Rank", "Replay",
+           "Scenario", "as_recorded", "load_scenario", "reduce_groups", "replay", "retimed"]  # fmt: skip
