@@ -158,7 +158,7 @@ Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
   std::vector<std::pair<std::size_t, std::uint32_t>> wanted;  // (arrival, input)
   for (std::size_t m = 0; m < exchange.arrivals.size(); ++m) {
     Arrival& one = exchange.arrivals[m];
-    if (one.work != 0) continue;
+    if (one.work != 0 || (exchange.collective && !matcher_.is_virtual(exchange.group->members[m]))) continue;
     one.operation.op = exchange.collective ? first.op : Op::kSend;
     one.operation.root = first.root;
     const auto expected = rules::expected_of(exchange, m);
