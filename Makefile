@@ -78,9 +78,10 @@ test-cpp: $(VENV)/.installed-build  ## C++ tests alone, without torch
 	@$(RUN) cmake --build build/tests
 	@$(RUN) ctest --test-dir build/tests --output-on-failure
 
+# In two processes; tests that may not be disturbed run alone (tests/conftest.py). PYTEST_ARGS="-n 0 ..." is one process.
 .PHONY: test-python
 test-python: build $(VENV)/.installed-test
-	@$(RUN) python -m pytest -q $(PYTEST_ARGS)
+	@$(RUN) python -m pytest -q -n 2 $(PYTEST_ARGS)
 
 .PHONY: test-torch211
 test-torch211: preflight  ## build for the oldest supported torch and run the backend's tests there

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,6 +153,7 @@ def main() -> int:
     default = os.environ.get("PRISM_JOBS", ROOT.parent / "shared" / "jobs")
     parser.add_argument("--folder", type=Path, default=default, help="the corpus (default: PRISM_JOBS or %(default)s)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds that one capture may take")
+    parser.add_argument("--at-once", type=int, default=2, help="jobs that are checked side by side (default: 2)")
     options = parser.parse_args()
     baselines = options.folder / "baseline.json"
     if not baselines.is_file():
@@ -173,14 +175,19 @@ def main() -> int:
     )
     outcomes = []
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with tempfile.TemporaryDirectory(prefix="prism-check-jobs-") as folder:
-        for job in options.jobs or sorted(baseline):
-            entry = baseline[job]
-            outcome = check(
-                (options.folder / f"{job}.py").resolve(), entry["world"], entry["result"], options.timeout, Path(folder)
-            )
+    with (
+        tempfile.TemporaryDirectory(prefix="prism-check-jobs-") as folder,
+        ThreadPoolExecutor(options.at_once) as pool,
+    ):
+        for outcome in pool.map(
+            lambda job: check(
+                (options.folder / f"{job}.py").resolve(), baseline[job]["world"], baseline[job]["result"],
+                options.timeout, Path(folder)
+            ),
+            options.jobs or sorted(baseline),
+        ):  # fmt: skip
             note = " (to torchrun and Gloo here)" if outcome.baseline_of_this_machine else ""
-            print(f"check-jobs: {job}: {outcome.problem or 'equal'}{note}", flush=True)
+            print(f"check-jobs: {outcome.job}: {outcome.problem or 'equal'}{note}", flush=True)
             outcomes.append(outcome)
     for outcome in outcomes:
         labels = ("1", "2", "all", "alone")

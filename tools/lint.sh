@@ -12,12 +12,11 @@ ruff format --check . >/dev/null || {
   ruff format --check . | sed -n 's/^Would reformat: /lint: not formatted: /p'
   failed=1
 }
-while IFS= read -r -d '' file; do
-  clang-format --dry-run -Werror "$file" 2>/dev/null || {
-    echo "lint: not formatted: $file"
-    failed=1
-  }
-done < <(git ls-files -z '*.cpp' '*.hpp')
+unformatted=$(git ls-files -z '*.cpp' '*.hpp' | xargs -0 -r -n 50 -P "$(nproc)" clang-format --dry-run -Werror 2>&1) || {
+  files=$(sed -n 's/^\([^:]*\):[0-9]*:[0-9]*: error: .*/lint: not formatted: \1/p' <<<"$unformatted" | sort -u)
+  echo "${files:-$unformatted}"
+  failed=1
+}
 git ls-files -z '*.sh' .ci/run | xargs -0 -r shellcheck || failed=1
 ((failed == 0)) || {
   echo "lint: failed; 'make format' formats" >&2

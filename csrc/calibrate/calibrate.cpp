@@ -72,6 +72,14 @@ void keep_figures(const ExecutionGraph& graph, const Measured& measured, Calibra
   calibration.iteration_time_ns = {ns("p05"), ns("median"), ns("p95")};
 }
 
+bool is_unchanged(const ExecutionGraph& graph, const ReplayReport& report) {
+  return std::all_of(report.ranks.begin(), report.ranks.end(), [&](const auto& one) {
+    const auto before = graph.timing(one.rank);
+    const auto& now = report.timelines[static_cast<std::size_t>(one.rank)];
+    return std::ranges::equal(before.start_ns, now.start_ns) && std::ranges::equal(before.duration_ns, now.duration_ns);
+  });
+}
+
 Result<void> check(const CalibrateOptions& options) {
   if (options.samples && (*options.samples < 1 || *options.samples > kMostSamples))
     return wrong(fmt::format("{} samples; accepted: 1 to {}", *options.samples, kMostSamples));
@@ -138,17 +146,24 @@ Result<Calibration> calibrate(const ExecutionGraph& graph, const CalibrateOption
   for (const auto& one : result.iteration_times_ns) all.insert(all.end(), one.begin(), one.end());
   result.iteration_time_ns = quantiles_of(std::move(all));
   result.chosen = nearest(result.iteration_times_ns, result.iteration_time_ns.median);
+  // Anew: which of several equal ways a message takes depends on who has asked before, and whoever executes the trace
+  // again begins here.
+  std::optional<Executor> last(std::move(executor));
   if (varies) {
     sampling.draw(options.seed, result.chosen, durations);
-    PRISM_RETURN_IF_ERROR(executor.execute(durations));
+    if (options.network) {
+      PRISM_ASSIGN_OR_RETURN(auto fresh, Executor::make(plan));
+      last.emplace(std::move(fresh));
+    }
+    PRISM_RETURN_IF_ERROR(last->execute(durations));
   }
-  PRISM_ASSIGN_OR_RETURN(auto execution, std::move(executor).take_execution(durations));
+  PRISM_ASSIGN_OR_RETURN(auto execution, std::move(*last).take_execution(durations));
   result.report = make_report(job, std::move(execution));
   result.notes.insert(result.notes.end(), result.report.notes.begin(), result.report.notes.end());
-  if (!measured.calibrated || options.network)
-    result.metadata_json = metadata_of(measured, result, options);
-  else
+  if (measured.calibrated && (!options.network || is_unchanged(graph, result.report)))
     keep_figures(graph, measured, result);
+  else
+    result.metadata_json = metadata_of(measured, result, options);
   return result;
 }
 

@@ -15,8 +15,6 @@ struct Measured {
   nlohmann::json metadata;  // an object
   bool slices = false;      // timed slice by slice: waits and transfers mean nothing, nor do clocks
   bool calibrated = false;  // an execution, not repetitions
-  // Of slices, what job.timings looks at: from the rank's first node on, waits and transfers 0.
-  std::vector<std::vector<std::int64_t>> start_ns, duration_ns;
 };
 
 // Checks every value first. The graph outlives the result. `on_network`: nullptr, where transfers take their own times.

@@ -61,8 +61,7 @@ Result<std::vector<std::int64_t>> alone(const Plan& plan, const engine::Duration
   std::vector<std::int64_t> times(job.entries);
   for (std::uint32_t entry = 0; entry < job.entries; ++entry) {
     const auto& timeline = execution.timelines[job.entry_rank[entry]];
-    const auto node = job.transfer_node(entry);
-    times[entry] = timeline.start_ns[node] + timeline.duration_ns[node] - execution.transfer_start_ns[entry];
+    times[entry] = timeline.end_ns(job.transfer_node(entry)) - execution.transfer_start_ns[entry];
   }
   return times;
 }

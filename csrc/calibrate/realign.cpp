@@ -7,6 +7,7 @@
 #include "calibrate/executor.hpp"
 #include "calibrate/measured.hpp"
 #include "graph/diff.hpp"
+#include "replay/checks.hpp"
 
 namespace prism {
 namespace {
@@ -54,19 +55,6 @@ Changed replace(const ExecutionGraph& timed, const std::vector<int>& ranks, cons
   return changed;
 }
 
-bool times_fit(const engine::Job& job, const engine::Durations& durations, const engine::ServiceTimes& service) {
-  double latest = 0;
-  for (int rank = 0; rank < static_cast<int>(job.ranks.size()); ++rank) {
-    if (job.ranks[rank].cls < 0) continue;
-    double start = 0;
-    for (const auto at : job.timing(rank).start_ns) start = std::max(start, static_cast<double>(at));
-    for (const auto duration : durations[rank]) latest += static_cast<double>(duration);
-    latest += start;
-  }
-  for (const auto duration : service.duration_ns) latest += static_cast<double>(duration);
-  return latest < 4e18;
-}
-
 // Of slices, which are not executed: the times as they stand, those of `ranks` from where they were timed again.
 ReplayReport put_together(const ExecutionGraph& onto, const ExecutionGraph& timed, const std::vector<int>& ranks) {
   ReplayReport report;
@@ -110,8 +98,7 @@ Result<Realignment> realign(const ExecutionGraph& onto, const ExecutionGraph& ti
   const auto& job = measured.job;
   engine::Durations durations(job);
   const auto changed = replace(timed, ranks, job, durations);
-  if (!times_fit(job, durations, measured.service))
-    return Error{ErrorCode::kInvalidInput, "the times of the traces add up to more than 4e18 ns"};
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, measured.service));
   Realignment result;
   result.metadata_json = onto.metadata_json();
   for (int rank = 0; rank < static_cast<int>(job.ranks.size()); ++rank)

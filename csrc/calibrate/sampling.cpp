@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "replay/checks.hpp"
 #include "replay/draw.hpp"
 
 namespace prism::calibration {
@@ -35,29 +36,27 @@ Result<Sampling> Sampling::make(const engine::Job& job, std::optional<int> asked
   }
   sampling.counted_ = sampling.iterations_ - sampling.warmup_;
   if (open && sampling.counted_ > 1) --sampling.counted_;
-  PRISM_RETURN_IF_ERROR(sampling.check_sums());
+  PRISM_RETURN_IF_ERROR(sampling.check_extent());
   return sampling;
 }
 
-// Whatever is drawn and whatever waits for whom, no moment may lie beyond what a clock of 64 bits shows.
-Result<void> Sampling::check_sums() const {
-  double latest = 0;
+// Whatever is drawn: the record, and the longest iteration in the place of each.
+Result<void> Sampling::check_extent() const {
+  engine::Extent extent;
   for (int rank = 0; rank < static_cast<int>(job_->ranks.size()); ++rank) {
     if (job_->ranks[rank].cls < 0) continue;
-    const auto timing = job_->timing(rank);
-    double start = 0, longest = 0;
-    for (const auto at : timing.start_ns) start = std::max(start, static_cast<double>(at));
-    for (const auto duration : timing.duration_ns) latest += static_cast<double>(duration);
+    extent.begins(*job_, rank);
+    extent.takes(job_->timing(rank).duration_ns);
+    double longest = 0;
     const auto& iterations = repetitions(rank).iterations;
     for (int i = 0; i < static_cast<int>(iterations.size()); ++i) {
       double sum = 0;
       for (std::size_t k = 0; k < iterations[i].spans.size(); ++k) sum += static_cast<double>(duration(rank, i, k));
       longest = std::max(longest, sum);
     }
-    latest += start + longest * static_cast<double>(iterations.size());
+    extent.takes(longest * static_cast<double>(iterations.size()));
   }
-  if (latest < 4e18) return {};
-  return Error{ErrorCode::kInvalidInput, "the times of the trace add up to more than 4e18 ns"};
+  return extent.check();
 }
 
 std::int64_t Sampling::duration(int rank, int iteration, std::size_t place) const {

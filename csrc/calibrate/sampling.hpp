@@ -38,7 +38,7 @@ class Sampling {
 
  private:
   explicit Sampling(const engine::Job& job) : job_(&job) {}
-  Result<void> check_sums() const;
+  Result<void> check_extent() const;
 
   const engine::Job* job_;
   std::vector<Repetitions> classes_;

@@ -96,6 +96,9 @@ Result<void> DataWriter::add(const RecordedComm& comm, std::span<const RecordedB
     if (!block.keep) continue;
     const auto tensor = self.store.add(block.dtype, block.bytes, hash);
     if (!tensor) return self.with_amount(tensor.error(), block.bytes.size());
+    if (const auto most = self.options.most_bytes; most != 0 && self.store.stored_bytes() > most)
+      return Error{ErrorCode::kIo, fmt::format("recording tensors: more than {} bytes, as many as may be kept in '{}'",
+                                               most, self.options.folder)};
     self.blocks.push_back({block.member, block.index, *tensor});
     ++self.kept.tensors;
     self.kept.bytes += block.bytes.size();

@@ -42,6 +42,7 @@ class DataWriter {
     std::string folder;
     int world_size = 0;
     std::optional<std::vector<std::int32_t>> for_ranks;
+    std::uint64_t most_bytes = 0;  // of different tensors; more is an error. 0: no limit
   };
   struct Statistics {
     std::uint64_t tensors = 0, bytes = 0;          // kept

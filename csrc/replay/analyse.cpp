@@ -10,10 +10,6 @@
 namespace prism::engine {
 namespace {
 
-std::int64_t end_of(const ReplayReport::Timeline& timeline, std::uint32_t node) {
-  return timeline.start_ns[node] + timeline.duration_ns[node];
-}
-
 // [entries] What the rank waited for each communication until its part could start.
 std::vector<std::int64_t> waited_by_entry(const Job& job, const Execution& execution) {
   std::vector<std::int64_t> waited(job.entries, 0);
@@ -89,7 +85,7 @@ class Bubbles {
     for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank) {
       const auto& timeline = execution.timelines[rank];
       for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
-        own[rank] = std::max(own[rank], end_of(timeline, node));
+        own[rank] = std::max(own[rank], timeline.end_ns(node));
       if (pipeline_[rank] >= 0) all[pipeline_[rank]] = std::max(all[pipeline_[rank]], own[rank]);
     }
     for (std::size_t rank = 0; rank < job_.ranks.size(); ++rank)
@@ -103,6 +99,7 @@ class Bubbles {
   std::vector<std::int64_t> bubble_ns_;  // [world size]
 };
 
+// Where somebody never comes nothing ends, or (in a tree) only what can do without.
 void add_collective(const Job& job, const Execution& execution, const Holds& holds,
                     const std::vector<std::int64_t>& waited, const Collective& collective,
                     Analysis::Collectives& table) {
@@ -110,18 +107,20 @@ void add_collective(const Job& job, const Execution& execution, const Holds& hol
   std::int64_t last_ns = INT64_MIN, before_ns = INT64_MIN, end_ns = INT64_MIN, waited_ns = 0, bytes = 0;
   for (std::uint32_t m = 0; m < collective.size; ++m) {
     const auto entry = job.member_entry[collective.member_base + m];
-    if (!is_entry(entry) || holds.arrival_ns(entry) == INT64_MIN) continue;  // never issued
+    if (!is_entry(entry) || holds.arrival_ns(entry) == INT64_MIN) continue;  // never there for the others
     ++members;
     const int rank = job.entry_rank[entry];
     const auto at = holds.arrival_ns(entry);
     if (at > last_ns || (at == last_ns && rank < job.entry_rank[late])) late = entry;
     before_ns = at >= last_ns ? last_ns : std::max(before_ns, at);
     last_ns = std::max(last_ns, at);
-    end_ns = std::max(end_ns, end_of(execution.timelines[rank], job.transfer_node(entry)));
+    const auto& timeline = execution.timelines[rank];
+    const auto transfer = job.transfer_node(entry);
+    if (timeline.duration_ns[transfer] >= 0) end_ns = std::max(end_ns, timeline.end_ns(transfer));
     waited_ns += waited[entry];
     bytes = std::max(bytes, bytes_of(job, entry));
   }
-  if (late == kNone) return;
+  if (end_ns == INT64_MIN) return;
   const int rank = job.entry_rank[late];
   const auto comm = job.comm_of(late);
   table.group.push_back(collective.group);

@@ -18,7 +18,8 @@ struct Analysis {
     std::vector<std::uint32_t> node;
     std::vector<std::int64_t> start_ns, duration_ns;
   } path;
-  // One entry a collective, in order of group and sequence number; of members that are in the graph.
+  // One entry a collective of which any part has ended, in order of group and sequence number; of members that are in
+  // the graph and came.
   struct Collectives {
     std::vector<std::uint32_t> group, members;
     std::vector<std::int64_t> seq, bytes;  // bytes: the most that one member puts in or gets out

@@ -6,11 +6,6 @@ namespace prism::engine {
 
 CriticalPath::CriticalPath(const Job& job, const Execution& execution, const Holds& holds)
     : job_(job), execution_(execution), holds_(holds) {
-  for (const ClassPlan& plan : job.classes) {
-    auto& before = before_on_lane_.emplace_back(plan.next_on_lane.size(), kNone);
-    for (std::uint32_t node = 0; node < before.size(); ++node)
-      if (plan.next_on_lane[node] != kNone) before[plan.next_on_lane[node]] = node;
-  }
   for (const auto& timeline : execution.timelines) most_steps_ += timeline.start_ns.size();
 }
 
@@ -30,7 +25,7 @@ CriticalPath::Cause CriticalPath::cause_of_transfer(int rank, std::uint32_t node
 CriticalPath::Cause CriticalPath::cause_of(int rank, std::uint32_t node) const {
   const ClassView& view = job_.view(rank);
   if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kTransfer) return cause_of_transfer(rank, node);
-  Cause cause{rank, before_on_lane_[job_.ranks[rank].cls][node], execution_.timelines[rank].start_ns[node]};
+  Cause cause{rank, job_.plan(rank).before_on_lane[node], execution_.timelines[rank].start_ns[node]};
   if (cause.node != kNone) cause.end_ns = end_of(rank, cause.node);
   for (const auto source : job_.plan(rank).in[node])
     if (const auto end = end_of(rank, source); end > cause.end_ns) cause = {rank, source, end};
@@ -50,7 +45,7 @@ void CriticalPath::append(Analysis::Path& path, int iteration, int rank, std::ui
   // A wait begins when its lane is free, whatever it then waits for.
   const auto kind = static_cast<NodeKind>(job_.view(rank).node_kind[node]);
   if (kind == NodeKind::kWait && until_ns <= execution_.timelines[rank].start_ns[node])
-    node = before_on_lane_[job_.ranks[rank].cls][node];
+    node = job_.plan(rank).before_on_lane[node];
   // A record whose times contradict each other must not lead around in a circle.
   for (std::size_t step = 0; at > from_ns && node != kNone && step < most_steps_; ++step) {
     const Cause cause = cause_of(rank, node);

@@ -26,15 +26,11 @@ class CriticalPath {
   };
   Cause cause_of(int rank, std::uint32_t node) const;
   Cause cause_of_transfer(int rank, std::uint32_t node) const;
-  std::int64_t end_of(int rank, std::uint32_t node) const {
-    const auto& timeline = execution_.timelines[rank];
-    return timeline.start_ns[node] + timeline.duration_ns[node];
-  }
+  std::int64_t end_of(int rank, std::uint32_t node) const { return execution_.timelines[rank].end_ns(node); }
 
   const Job& job_;
   const Execution& execution_;
   const Holds& holds_;
-  std::vector<std::vector<std::uint32_t>> before_on_lane_;  // [classes][nodes]
   std::size_t most_steps_ = 0;
 };
 

@@ -28,15 +28,16 @@ Execution recorded(const Job& job, const ServiceTimes& service) {
 
 WaitSplit split_wait(const Job& job, const Execution& execution, int rank, std::uint32_t node) {
   const ClassView& view = job.view(rank);
-  const auto& [start_ns, duration_ns] = execution.timelines[rank];
+  const auto& timeline = execution.timelines[rank];
   std::uint32_t last = kNone;
   for (std::uint32_t source : job.plan(rank).in[node])
     if (static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer &&
-        (last == kNone || start_ns[source] + duration_ns[source] > start_ns[last] + duration_ns[last]))
+        (last == kNone || timeline.end_ns(source) > timeline.end_ns(last)))
       last = source;
   if (last == kNone) return {};
   const auto entry = job.ranks[rank].entry_base + static_cast<std::uint32_t>(view.node_comm[last]);
-  return {entry, std::clamp<std::int64_t>(execution.transfer_start_ns[entry] - start_ns[node], 0, duration_ns[node])};
+  const auto waiting = execution.transfer_start_ns[entry] - timeline.start_ns[node];
+  return {entry, std::clamp<std::int64_t>(waiting, 0, timeline.duration_ns[node])};
 }
 
 std::vector<std::int64_t> clock_starts(const Job& job) {
@@ -46,7 +47,7 @@ std::vector<std::int64_t> clock_starts(const Job& job) {
     for (std::uint32_t node : job.classes[job.ranks[r].cls].lane_first)
       if (node != kNone) first[r] = std::min(first[r], job.timing(static_cast<int>(r)).start_ns[node]);
   }
-  if (job.graph->timed() && one_clock(*job.graph))
+  if (job.graph->timed() && job.provenance.one_clock)
     first.assign(first.size(), *std::min_element(first.begin(), first.end()));
   return first;
 }

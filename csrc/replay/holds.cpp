@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "replay/mailbox.hpp"
+#include "replay/pairing.hpp"
 
 namespace prism::engine {
 
@@ -12,7 +12,6 @@ Holds::Holds(const Job& job, const Execution& execution)
       execution_(execution),
       arrival_ns_(job.entries, INT64_MIN),
       freed_by_(job.entries, kNone),
-      partner_(job.entries, kNone),
       last_(job.collectives.size(), kNone) {
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank)
     if (job.ranks[rank].cls >= 0) take_up(static_cast<int>(rank));
@@ -28,10 +27,12 @@ Holds::Holds(const Job& job, const Execution& execution)
       if (last_[c] == kNone || later(last_[c])) last_[c] = entry;
     }
   }
-  pair_messages();
+  // Messages meet in the order in which they were posted.
+  partner_ = message_partners(job, arrival_ns_);
 }
 
-// Collectives of a group are taken up first in, first out, by as many workers as the progress model has.
+// Collectives of a group are taken up first in, first out, by as many workers as the progress model has. One that
+// somebody never joins keeps its worker for ever.
 void Holds::take_up(int rank) {
   const RankPlan& plan = job_.ranks[rank];
   const ClassView& view = job_.view(rank);
@@ -40,7 +41,7 @@ void Holds::take_up(int rank) {
   const auto issued = [&](std::uint32_t comm) { return timeline.start_ns[transfers[comm]]; };
   std::vector<std::uint32_t> order;
   for (std::uint32_t comm = 0; comm < transfers.size(); ++comm)
-    if (transfers[comm] != kNone) order.push_back(comm);
+    if (transfers[comm] != kNone && issued(comm) != INT64_MIN) order.push_back(comm);
   const auto earlier = [&](std::uint32_t a, std::uint32_t b) { return issued(a) < issued(b); };
   if (!std::is_sorted(order.begin(), order.end(), earlier)) std::stable_sort(order.begin(), order.end(), earlier);
   struct Worker {
@@ -51,37 +52,18 @@ void Holds::take_up(int rank) {
   std::vector<Worker> all(job_.plan(rank).queues * workers);
   for (const auto comm : order) {
     const auto entry = plan.entry_base + comm;
-    arrival_ns_[entry] = issued(comm);
-    if (is_point_to_point(static_cast<Op>(view.comm_op[comm]))) continue;
+    if (is_point_to_point(static_cast<Op>(view.comm_op[comm]))) {
+      arrival_ns_[entry] = issued(comm);
+      continue;
+    }
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(view.comm_group[comm] * workers);
     const auto worker = std::min_element(first, first + static_cast<std::ptrdiff_t>(workers),
                                          [](const Worker& a, const Worker& b) { return a.free_ns < b.free_ns; });
-    if (worker->free_ns > arrival_ns_[entry]) {
-      arrival_ns_[entry] = worker->free_ns;
-      freed_by_[entry] = worker->entry;
-    }
-    *worker = {issued(comm) + timeline.duration_ns[transfers[comm]], entry};
-  }
-}
-
-// Messages meet in the order in which they were posted.
-void Holds::pair_messages() {
-  std::vector<std::pair<std::int64_t, std::uint32_t>> posts;  // when, entry
-  for (std::uint32_t entry = 0; entry < job_.entries; ++entry)
-    if (arrival_ns_[entry] != INT64_MIN && is_point_to_point(job_.op(entry)))
-      posts.emplace_back(arrival_ns_[entry], entry);
-  std::sort(posts.begin(), posts.end());
-  std::vector<Mailbox> mailboxes(job_.mailboxes);
-  for (const auto& [at, entry] : posts) {
-    const int peer = job_.peer(entry);
-    if (peer >= 0 && job_.ranks[peer].cls < 0) continue;
-    const bool sends = job_.op(entry) == Op::kSend;
-    const Message message{entry, sends ? job_.entry_rank[entry] : peer};
-    auto& mailbox = mailboxes[job_.meets[entry]];
-    const auto other = sends ? mailbox.post_send(message) : mailbox.post_receive(message);
-    if (!other) continue;
-    partner_[entry] = other->entry;
-    partner_[other->entry] = entry;
+    if (worker->free_ns == INT64_MAX) continue;
+    arrival_ns_[entry] = std::max(issued(comm), worker->free_ns);
+    if (worker->free_ns > issued(comm)) freed_by_[entry] = worker->entry;
+    const bool ends = timeline.duration_ns[transfers[comm]] >= 0;
+    *worker = {ends ? timeline.end_ns(transfers[comm]) : INT64_MAX, entry};
   }
 }
 
@@ -104,9 +86,7 @@ std::uint32_t Holds::holder(std::uint32_t entry) const {
   const auto own =
       (job_.entry_member[entry] + collective.size - static_cast<std::uint32_t>(collective.root)) % collective.size;
   // By another algorithm than the rule's tree a part may have ended before somebody came.
-  const auto& timeline = execution_.timelines[job_.entry_rank[entry]];
-  const auto node = job_.transfer_node(entry);
-  const auto end_ns = timeline.start_ns[node] + timeline.duration_ns[node];
+  const auto end_ns = execution_.timelines[job_.entry_rank[entry]].end_ns(job_.transfer_node(entry));
   const auto consider_in_time = [&](std::uint32_t v) {
     const auto other = job_.entry_at(collective, v);
     if (is_entry(other) && arrival_ns_[other] <= end_ns) consider(other);

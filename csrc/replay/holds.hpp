@@ -12,7 +12,7 @@ class Holds {
  public:
   Holds(const Job& job, const Execution& execution);
 
-  // When the part was there for its peers: taken up by a worker of its backend, a message: issued.
+  // When the part was there for its peers: taken up by a worker of its backend, a message: issued. INT64_MIN: never.
   std::int64_t arrival_ns(std::uint32_t entry) const { return arrival_ns_[entry]; }
   // The part that came last of those that this one needs; itself, where no other came later.
   std::uint32_t holder(std::uint32_t entry) const;
@@ -23,7 +23,6 @@ class Holds {
 
  private:
   void take_up(int rank);
-  void pair_messages();
 
   const Job& job_;
   const Execution& execution_;

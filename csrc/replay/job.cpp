@@ -24,6 +24,7 @@ ClassPlan plan_class(const ClassView& view) {
   plan.in = adjacency(nodes, view.edge_dst, view.edge_src);
   plan.out = adjacency(nodes, view.edge_src, view.edge_dst);
   plan.next_on_lane.assign(nodes, kNone);
+  plan.before_on_lane.assign(nodes, kNone);
   plan.lane_first.assign(view.lane_name.size(), kNone);
   plan.transfer_of_comm.assign(view.comm_op.size(), kNone);
   plan.wait_number.assign(nodes, kNone);
@@ -37,6 +38,7 @@ ClassPlan plan_class(const ClassView& view) {
     }
     std::uint16_t lane = view.node_lane[node];
     (last[lane] == kNone ? plan.lane_first[lane] : plan.next_on_lane[last[lane]]) = node;
+    plan.before_on_lane[node] = last[lane];
     last[lane] = node;
   }
   for (std::uint32_t slot : view.comm_group) plan.queues = std::max(plan.queues, slot + 1);
@@ -207,11 +209,34 @@ class Matcher {
   std::unordered_map<MailboxKey, std::uint32_t, MailboxHash> mailboxes_;
 };
 
+void forget_waits_and_clocks(Job& job) {
+  job.slice_start_ns.resize(job.ranks.size());
+  job.slice_duration_ns.resize(job.ranks.size());
+  for (std::size_t r = 0; r < job.ranks.size(); ++r) {
+    if (job.ranks[r].cls < 0) continue;
+    const auto rank = static_cast<int>(r);
+    const auto timing = job.timing(rank);
+    if (timing.start_ns.empty()) continue;
+    const auto& kinds = job.view(rank).node_kind;
+    auto &start = job.slice_start_ns[r], &duration = job.slice_duration_ns[r];
+    start.assign(timing.start_ns.begin(), timing.start_ns.end());
+    const auto own_first = *std::min_element(start.begin(), start.end());
+    for (auto& at : start) at -= own_first;
+    duration.assign(timing.duration_ns.begin(), timing.duration_ns.end());
+    for (std::size_t node = 0; node < duration.size(); ++node)
+      if (kinds[node] == static_cast<std::uint8_t>(NodeKind::kWait) ||
+          kinds[node] == static_cast<std::uint8_t>(NodeKind::kTransfer))
+        duration[node] = 0;
+    job.timings[r] = {start, duration};
+  }
+}
+
 }  // namespace
 
 Result<Job> prepare(const ExecutionGraph& graph) {
   Job job;
   job.graph = &graph;
+  job.provenance = provenance_of(graph);
   job.model = progress_model(graph.progress_model());
   for (int c = 0; c < static_cast<int>(graph.class_count()); ++c) {
     job.views.push_back(graph.class_view(c));
@@ -238,6 +263,7 @@ Result<Job> prepare(const ExecutionGraph& graph) {
   job.lanes = static_cast<std::uint32_t>(lanes);
   job.queues = static_cast<std::uint32_t>(queues);
   PRISM_RETURN_IF_ERROR(Matcher(job).run());
+  if (job.provenance.slices) forget_waits_and_clocks(job);
   return job;
 }
 

@@ -7,6 +7,7 @@
 #include "graph/graph.hpp"
 #include "replay/class_program.hpp"
 #include "replay/progress_model.hpp"
+#include "replay/provenance.hpp"
 
 namespace prism::engine {
 
@@ -23,9 +24,14 @@ struct Adjacency {
   }
 };
 
+inline std::int64_t end_ns(const TimingView& timing, std::uint32_t node) {
+  return timing.start_ns[node] + timing.duration_ns[node];
+}
+
 struct ClassPlan {
   Adjacency in, out;                            // edges by node
   std::vector<std::uint32_t> next_on_lane;      // [nodes], transfers left out
+  std::vector<std::uint32_t> before_on_lane;    // [nodes]
   std::vector<std::uint32_t> lane_first;        // [lanes]
   std::vector<std::uint32_t> transfer_of_comm;  // [comms]: node, or kNone
   std::vector<std::uint32_t> wait_number;       // [nodes] of waits: among the class's
@@ -70,6 +76,9 @@ struct Job {
 
   std::vector<ClassView> views;     // [classes]
   std::vector<TimingView> timings;  // [world size]
+  Provenance provenance;
+  // [world size] Of slices, what `timings` looks at: from the rank's first node on, waits and transfers 0.
+  std::vector<std::vector<std::int64_t>> slice_start_ns, slice_duration_ns;
 
   const ClassView& view(int rank) const { return views[ranks[rank].cls]; }
   TimingView timing(int rank) const { return timings[rank]; }
@@ -91,6 +100,7 @@ struct Job {
   }
 };
 
+// The graph outlives the job.
 Result<Job> prepare(const ExecutionGraph& graph);
 // Frees the columns that are as large as the communications of all ranks: for an engine that runs for long.
 void forget_entries(Job& job);

@@ -11,9 +11,10 @@ namespace {
 using simulate::Picoseconds;
 
 constexpr Picoseconds kPerNanosecond = 1'000;
-constexpr std::int64_t kLatestNs = 9'000'000'000'000'000;  // what fits in picoseconds, and something to come
 
-Picoseconds to_picoseconds(std::int64_t ns) { return ns > kLatestNs ? simulate::kNever : ns * kPerNanosecond; }
+Picoseconds to_picoseconds(std::int64_t ns) {
+  return ns > simulate::kLatest / kPerNanosecond ? simulate::kNever : ns * kPerNanosecond;
+}
 std::int64_t to_nanoseconds(Picoseconds at) { return at / kPerNanosecond + (at % kPerNanosecond != 0); }
 
 Error wrong(std::string text) { return {ErrorCode::kInvalidInput, std::move(text)}; }
@@ -128,8 +129,8 @@ void OnNetwork::start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>
 void OnNetwork::start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector<Ended>& ended) {
   const auto known = in_flight_->first_part(meeting);
   const auto at = to_picoseconds(at_ns);
-  if (hosts_operate_ || at == simulate::kNever || enters_as_it_comes(known))
-    return Carrier::start_all(meeting, at_ns, ended);
+  if (at == simulate::kNever) return fail(rank_of(known), known, wrong("later than " + simulate::clock_range()));
+  if (hosts_operate_ || enters_as_it_comes(known)) return Carrier::start_all(meeting, at_ns, ended);
   begin(known, at, false);
   if (error_) return;
   check(collectives_->enter_all(run_of_[meeting], at, done_));
@@ -139,7 +140,7 @@ void OnNetwork::start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector
 void OnNetwork::enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
   auto at = to_picoseconds(at_ns);
   if (at == simulate::kNever)
-    return fail(rank_of(part), part, wrong("later than the 104 days that a replay on a network may last"));
+    return fail(rank_of(part), part, wrong("later than " + simulate::clock_range()));
   const auto meeting = (*in_flight_)[part].meeting;
   if (meeting >= run_of_.size()) run_of_.resize(meeting + 1, kNone);
   if (run_of_[meeting] == kNone) begin(part, at, true);
@@ -194,7 +195,7 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
                       send != kNone ? static_cast<std::int32_t>((*in_flight_)[send].comm) : -1};
   messages_[id] = {send, receive, send != kNone && bytes <= job_.model.send_buffer_bytes, sender, bytes};
   if (at == simulate::kNever)
-    return fail(rank_of(known), known, wrong("later than the 104 days that a replay on a network may last"));
+    return fail(rank_of(known), known, wrong("later than " + simulate::clock_range()));
   if (receive == kNone || !words_wait_) return this->send(id, at, ended);
   if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
   unheard_[receive] = id;

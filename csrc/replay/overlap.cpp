@@ -1,164 +1,41 @@
 // Waits moved in the program order of their rank: what overlaps with a collective and what does not.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
+#include <set>
 
 #include "graph/builder.hpp"
 #include "replay/matching.hpp"
+#include "replay/moved_waits.hpp"
 
 namespace prism {
 namespace {
 
 using Until = OverlapEdit::Until;
-constexpr std::uint32_t kNone = 0xffffffffu;
 
-// One rank of the graph, whose waits are moved.
-class Rewriter {
- public:
-  Rewriter(const ExecutionGraph& graph, RankRecord& record)
-      : graph_(graph),
-        record_(record),
-        view_(graph.class_view(graph.class_of(record.rank))),
-        timing_(graph.timing(record.rank)),
-        into_(record.nodes.size()),
-        transfer_of_(record.comms.size(), kNone) {
-    for (std::uint32_t node = 0; node < record.nodes.size(); ++node)
-      if (kind(node) == NodeKind::kTransfer) transfer_of_[static_cast<std::size_t>(record.nodes[node].comm)] = node;
-    for (const auto& [src, dst] : record.edges) into_[dst].push_back(src);
+// Names of compute spans, of which some match.
+Result<void> check_span(const ExecutionGraph& graph, std::size_t number, const OverlapEdit& edit) {
+  if (edit.until != Until::kSpan) return {};
+  std::set<std::string_view> names;
+  for (std::size_t cls = 0; cls < graph.class_count(); ++cls) {
+    const ClassView& view = graph.class_view(static_cast<int>(cls));
+    for (std::size_t node = 0; node < view.node_kind.size(); ++node)
+      if (static_cast<NodeKind>(view.node_kind[node]) == NodeKind::kCompute && view.node_name[node] != kNoName)
+        names.insert(graph.string(view.node_name[node]));
   }
-
-  bool apply(const OverlapEdit& edit) {
-    for (std::uint32_t comm = 0; comm < record_.comms.size(); ++comm) {
-      const auto transfer = transfer_of_[comm];
-      if (is_point_to_point(record_.comms[comm].op) || transfer == kNone) continue;
-      if (!engine::matches_communication(edit, graph_, record_.rank, comm)) continue;
-      if (edit.iteration && iteration(transfer) != *edit.iteration) continue;
-      const auto wait = first_wait(transfer);
-      if (wait == kNone) continue;
-      if (edit.until == Until::kIssue)
-        wait_at_issue(transfer, wait);
-      else
-        wait_later(transfer, wait, edit);
-    }
-    if (inserted_.empty()) return false;
-    insert();
-    return true;
-  }
-
- private:
-  struct Inserted {
-    std::uint32_t before;  // of the nodes as they were numbered; their count: behind all
-    RankRecord::Node node;
-    std::uint32_t transfer;
-  };
-
-  NodeKind kind(std::uint32_t node) const { return record_.nodes[node].kind; }
-  int iteration(std::uint32_t node) const { return engine::iteration_of(view_, timing_, node); }
-  std::int64_t end_of(std::uint32_t node) const {
-    return record_.nodes[node].start_ns + record_.nodes[node].duration_ns;
-  }
-  // When all that a wait covers, `without` apart, had ended; not before its own start.
-  std::int64_t covered_ns(std::uint32_t wait, std::uint32_t without) const {
-    auto at = record_.nodes[wait].start_ns;
-    for (const auto source : into_[wait])
-      if (source != without) at = std::max(at, end_of(source));
-    return at;
-  }
-  std::int64_t wake_up_ns(std::uint32_t wait) const {
-    return std::max<std::int64_t>(0, end_of(wait) - covered_ns(wait, kNone));
-  }
-  // The next node on the lane, or where the lane's nodes end.
-  std::uint32_t behind(std::uint32_t node) const {
-    auto next = node + 1;
-    while (next < record_.nodes.size() && record_.nodes[next].lane == record_.nodes[node].lane &&
-           kind(next) == NodeKind::kTransfer)
-      ++next;
-    return next;
-  }
-  bool on_lane(std::uint32_t node, std::uint16_t lane) const {
-    return node < record_.nodes.size() && record_.nodes[node].lane == lane;
-  }
-  std::uint32_t first_wait(std::uint32_t transfer) const {
-    auto first = kNone;
-    for (const auto& [src, dst] : record_.edges)
-      if (src == transfer && kind(dst) == NodeKind::kWait) first = std::min(first, dst);
-    return first;
-  }
-
-  void wait_at_issue(std::uint32_t transfer, std::uint32_t wait) {
-    if (into_[transfer].empty()) return;  // a file may hold transfers that nobody issues
-    const auto issue = *std::min_element(into_[transfer].begin(), into_[transfer].end());
-    const auto place = behind(issue);
-    if (place == wait) return;  // it does already
-    const auto wake_up = wake_up_ns(wait);
-    add(place, issue, transfer, wake_up);
-    // The old one stays, for what its lane depends on, and finds the transfer done.
-    if (into_[wait].size() == 1) record_.nodes[wait].duration_ns -= std::min(record_.nodes[wait].duration_ns, wake_up);
-  }
-
-  void wait_later(std::uint32_t transfer, std::uint32_t wait, const OverlapEdit& edit) {
-    const auto lane = record_.nodes[wait].lane;
-    const auto own = iteration(wait);
-    auto last = wait, place = behind(wait);
-    for (;; last = place, place = behind(place)) {
-      const bool ended = !on_lane(place, lane) || iteration(place) != own;
-      if (ended && edit.until == Until::kSpan) return;
-      if (ended) break;
-      if (edit.until == Until::kSpan && kind(place) == NodeKind::kCompute && !record_.nodes[place].name.empty() &&
-          engine::matches(edit.span, record_.nodes[place].name))
-        break;
-    }
-    if (last == wait) return;  // nothing in between
-    const auto wake_up = wake_up_ns(wait);
-    add(place, last, transfer, wake_up);
-    std::erase_if(record_.edges, [&](const auto& edge) { return edge.src == transfer && edge.dst == wait; });
-    const auto remaining = covered_ns(wait, transfer);
-    std::erase(into_[wait], transfer);
-    auto& node = record_.nodes[wait];
-    node.duration_ns = remaining - node.start_ns + (into_[wait].empty() ? 0 : wake_up);
-  }
-
-  // A wait behind `last` and before `place`; of the record it ended `wake_up` after its transfer.
-  void add(std::uint32_t place, std::uint32_t last, std::uint32_t transfer, std::int64_t wake_up) {
-    const auto& before = record_.nodes[last];
-    auto start = end_of(last);
-    if (on_lane(place, before.lane)) start = std::clamp(start, before.start_ns, record_.nodes[place].start_ns);
-    RankRecord::Node node{.kind = NodeKind::kWait, .lane = before.lane, .comm = record_.nodes[transfer].comm};
-    node.start_ns = start;
-    node.duration_ns = std::max<std::int64_t>(0, end_of(transfer) - start) + wake_up;
-    inserted_.push_back({place, node, transfer});
-  }
-
-  void insert() {
-    std::stable_sort(inserted_.begin(), inserted_.end(),
-                     [](const Inserted& a, const Inserted& b) { return a.before < b.before; });
-    std::vector<RankRecord::Node> nodes;
-    std::vector<std::uint32_t> number(record_.nodes.size() + 1), waits;
-    auto next = inserted_.begin();
-    for (std::uint32_t node = 0; node <= record_.nodes.size(); ++node) {
-      for (; next != inserted_.end() && next->before == node; ++next) {
-        waits.push_back(static_cast<std::uint32_t>(nodes.size()));
-        nodes.push_back(next->node);
-      }
-      number[node] = static_cast<std::uint32_t>(nodes.size());
-      if (node < record_.nodes.size()) nodes.push_back(record_.nodes[node]);
-    }
-    for (auto& [src, dst] : record_.edges) src = number[src], dst = number[dst];
-    for (std::size_t i = 0; i < waits.size(); ++i) record_.edges.push_back({number[inserted_[i].transfer], waits[i]});
-    for (auto& mark : record_.marks) mark = number[mark];
-    for (auto& step : record_.memory) step.node = number[step.node];
-    record_.nodes = std::move(nodes);
-  }
-
-  const ExecutionGraph& graph_;
-  RankRecord& record_;
-  const ClassView& view_;
-  const TimingView timing_;
-  std::vector<std::vector<std::uint32_t>> into_;  // [nodes] sources of edges
-  std::vector<std::uint32_t> transfer_of_;        // [comms]
-  std::vector<Inserted> inserted_;
-};
+  if (std::any_of(names.begin(), names.end(), [&](auto name) { return engine::matches(edit.span, name); })) return {};
+  constexpr std::size_t kShown = 10;
+  std::vector<std::string_view> shown(names.begin(), std::next(names.begin(), std::min(kShown, names.size())));
+  return Error{ErrorCode::kInvalidInput,
+               fmt::format("overlap {} ({}): until_span = '{}' is the name of no compute span; {}", number,
+                           engine::describe_communication(edit), edit.span,
+                           names.empty() ? "the trace has no names"
+                                         : fmt::format("accepted: {}{}", fmt::join(shown, ", "),
+                                                       names.size() > kShown ? ", ..." : ""))};
+}
 
 }  // namespace
 
@@ -166,6 +43,7 @@ Result<ExecutionGraph> overlapped(const ExecutionGraph& given, const std::vector
   std::optional<ExecutionGraph> graph(given);
   for (std::size_t e = 0; e < edits.size(); ++e) {
     const OverlapEdit& edit = edits[e];
+    PRISM_RETURN_IF_ERROR(check_span(*graph, e, edit));
     GraphBuilder builder({.world_size = graph->world_size(),
                           .progress_model = graph->progress_model(),
                           .timed = graph->timed(),
@@ -177,7 +55,7 @@ Result<ExecutionGraph> overlapped(const ExecutionGraph& given, const std::vector
       PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(*graph, rank));
       if (graph->timing(rank).start_ns.size() != record.nodes.size())
         return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
-      if (engine::matches(edit.ranks, edit.cls, *graph, rank)) moved |= Rewriter(*graph, record).apply(edit);
+      if (engine::matches(edit.ranks, edit.cls, *graph, rank)) moved |= engine::move_waits(*graph, record, edit);
       PRISM_RETURN_IF_ERROR(builder.add(record));
     }
     if (!moved)

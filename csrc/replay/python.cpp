@@ -3,6 +3,9 @@
 #include <pybind11/stl.h>
 
 #include "python_errors.hpp"
+#include "replay/emulation.hpp"
+#include "replay/provenance.hpp"
+#include "replay/python_groups.hpp"
 #include "replay/python_what_if.hpp"
 #include "replay/replay.hpp"
 
@@ -72,11 +75,7 @@ NetworkOptions network_options(const simulate::Topology& topology, const std::st
                                const std::map<std::string, std::string>& algorithms, int per_node,
                                std::vector<std::int32_t> placement, int bins, bool flows, std::string program) {
   NetworkOptions options{.topology = &topology, .kind = value_or_throw(simulate::network_kind(kind))};
-  for (const auto& [op, algorithm] : algorithms) {
-    const auto known = op_from_name(op);
-    if (!known) throw py::value_error("operation '" + op + "' is not known");
-    options.algorithms[*known] = algorithm;
-  }
+  options.algorithms = algorithms_by_op(algorithms);
   options.per_node = per_node;
   options.placement = std::move(placement);
   options.bins = bins;
@@ -113,6 +112,7 @@ PYBIND11_MODULE(_replay, m) {
   py::module_::import("prismllm._graph");     // defines Graph
   py::module_::import("prismllm._simulate");  // defines Topology
   define_what_ifs(m);
+  define_groups(m);
   py::class_<ReplayReport::Iteration>(m, "Iteration")
       .def_readonly("index", &ReplayReport::Iteration::index)
       .def_readonly("time_ns", &ReplayReport::Iteration::time_ns)
@@ -166,6 +166,22 @@ PYBIND11_MODULE(_replay, m) {
       py::arg("latency_ns") = ClosedFormLinks{}.latency_ns,
       py::arg("bytes_per_second") = ClosedFormLinks{}.bytes_per_second, py::arg("network") = py::none(),
       py::arg("communications") = std::vector<CommunicationEdit>{}, py::arg("analysis") = true);
+  py::class_<Emulation, std::shared_ptr<Emulation>>(
+      m, "Emulation", "Chosen ranks are real, the others are executed; for _c10d.Coordinator. See emulation.hpp.")
+      .def(py::init([](const ExecutionGraph& graph, std::vector<int> sandbox, std::optional<NetworkOptions> network,
+                       bool warn_on_divergence) {
+             Emulation::Options options{.sandbox = std::move(sandbox),
+                                        .network = std::move(network),
+                                        .warn_on_divergence = warn_on_divergence};
+             return std::shared_ptr<Emulation>(
+                 value_or_throw(without_gil([&] { return Emulation::make(graph, options); })));
+           }),
+           py::arg("graph"), py::arg("sandbox"), py::arg("network") = py::none(), py::arg("warn_on_divergence") = false,
+           py::keep_alive<1, 4>());
+  m.def(
+      "transfers_are_timed",
+      [](const ExecutionGraph& graph) { return graph.timed() && !engine::provenance_of(graph).slices; },
+      py::arg("graph"));
   m.def(
       "as_recorded",
       [](const ExecutionGraph& graph) { return value_or_throw(without_gil([&] { return as_recorded(graph); })); },

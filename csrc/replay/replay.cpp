@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/builder.hpp"
+#include "replay/checks.hpp"
 #include "replay/components.hpp"
 #include "replay/edit_transfers.hpp"
 #include "replay/engine.hpp"
@@ -14,20 +15,6 @@
 
 namespace prism {
 namespace {
-
-// Whether no moment of the replay lies beyond 2^63 ns, whatever waits for what: a file may say anything of its times.
-// On a network only the times of the transfers are left to the carrier.
-bool times_fit(const engine::Job& job, const engine::Durations& durations, const engine::ServiceTimes& service) {
-  double latest_start = 0, sum = 0;
-  for (int rank = 0; rank < job.graph->world_size(); ++rank) {
-    if (job.ranks[rank].cls < 0) continue;
-    for (const auto start : job.timing(rank).start_ns)
-      latest_start = std::max(latest_start, static_cast<double>(start));
-    for (const auto duration : durations[rank]) sum += static_cast<double>(duration);
-  }
-  for (const auto duration : service.duration_ns) sum += static_cast<double>(duration);
-  return latest_start + sum < 9e18;
-}
 
 // By a sweep where no transfer depends on others and nothing on the order of time, else event by event.
 Result<engine::Execution> execute(const engine::Job& job, const engine::Durations& durations,
@@ -51,25 +38,9 @@ std::vector<std::string> network_notes(const ExecutionGraph& graph, const Networ
       fmt::format("transfers on a network of {} endpoints{}", options.topology->endpoints(), how)};
   if (!graph.timed())
     notes.push_back("untimed graph: compute spans are indicative");
-  else if (!engine::one_clock(graph))
+  else if (!engine::provenance_of(graph).one_clock)
     notes.push_back("clocks of the ranks cannot be compared: all start at once");
   return notes;
-}
-
-Error too_long() { return {ErrorCode::kInvalidInput, "the times of the graph add up to more than 2^63 ns"}; }
-
-// Whether there are times of ranks.
-Result<void> check(const ExecutionGraph& graph) {
-  bool any = false;
-  for (int rank = 0; rank < graph.world_size(); ++rank) {
-    if (graph.class_of(rank) < 0) continue;
-    PRISM_RETURN_IF_ERROR(graph.check_rank(rank));
-    any = true;
-    if (graph.timing(rank).start_ns.size() != graph.class_view(graph.class_of(rank)).node_kind.size())
-      return Error{ErrorCode::kInvalidInput, fmt::format("rank {} of the graph has no times to replay", rank)};
-  }
-  if (!any) return Error{ErrorCode::kInvalidInput, "the graph has no rank to replay"};
-  return {};
 }
 
 void add_notes(const engine::Job& job, ReplayReport& report) {
@@ -92,11 +63,13 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     return Error{ErrorCode::kInvalidInput,
                  fmt::format("links: {} bytes/s and a latency of {} ns; accepted: > 0 and >= 0",
                              options.links.bytes_per_second, options.links.latency_ns)};
-  PRISM_RETURN_IF_ERROR(check(graph));
+  PRISM_RETURN_IF_ERROR(engine::check_times(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, options.edits));
   engine::ServiceTimes service;
-  if (graph.timed() || !options.network) service = engine::service_times(job, options.links);
+  // On a network they only say what was recorded.
+  if (!options.network || (graph.timed() && !job.provenance.slices))
+    service = engine::service_times(job, options.links);
   if (options.network && !options.communications.empty())
     return Error{ErrorCode::kInvalidInput,
                  "on a network communication takes what the links allow: it has no times of its own to be edited"};
@@ -109,7 +82,7 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
     carrier = std::move(made);
     service.notes = network_notes(graph, *options.network);
   }
-  if (!times_fit(job, durations, service)) return too_long();
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, service));
   PRISM_ASSIGN_OR_RETURN(auto execution,
                          execute(job, durations, service, network ? &*options.network : nullptr, *carrier));
   ReplayReport report = engine::make_report(job, std::move(execution), options.analysis);
@@ -120,12 +93,13 @@ Result<ReplayReport> replay(const ExecutionGraph& graph, const ReplayOptions& op
 }
 
 Result<ReplayReport> as_recorded(const ExecutionGraph& graph) {
-  if (!graph.timed() || !engine::one_clock(graph)) return replay(graph, {.analysis = true});
-  PRISM_RETURN_IF_ERROR(check(graph));
+  const auto provenance = engine::provenance_of(graph);
+  if (!graph.timed() || provenance.slices || !provenance.one_clock) return replay(graph, {.analysis = true});
+  PRISM_RETURN_IF_ERROR(engine::check_times(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Job job, engine::prepare(graph));
   PRISM_ASSIGN_OR_RETURN(engine::Durations durations, engine::Durations::make(job, {}));
   const auto service = engine::service_times(job, {});
-  if (!times_fit(job, durations, service)) return too_long();
+  PRISM_RETURN_IF_ERROR(engine::check_extent(job, durations, service));
   ReplayReport report = engine::make_report(job, engine::recorded(job, service), true);
   add_notes(job, report);
   return report;
@@ -136,7 +110,7 @@ Result<ExecutionGraph> retimed(const ExecutionGraph& graph, const ReplayReport& 
   GraphBuilder builder({.world_size = graph.world_size(),
                         .progress_model = graph.progress_model(),
                         .timed = true,
-                        .metadata_json = metadata_json ? std::move(*metadata_json) : graph.metadata_json()});
+                        .metadata_json = metadata_json ? std::move(*metadata_json) : engine::as_replayed(graph)});
   for (const ReplayReport::Rank& rank : report.ranks) {
     PRISM_ASSIGN_OR_RETURN(RankRecord record, extract(graph, rank.rank));
     const auto& timeline = report.timelines[rank.rank];

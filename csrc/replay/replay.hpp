@@ -46,6 +46,7 @@ struct ReplayReport {
   // One entry a node of the rank's class; ns since the first rank's first node started.
   struct Timeline {
     std::vector<std::int64_t> start_ns, duration_ns;
+    std::int64_t end_ns(std::uint32_t node) const { return start_ns[node] + duration_ns[node]; }
   };
   std::vector<Iteration> iterations;
   std::vector<Rank> ranks;            // recorded ranks, ascending

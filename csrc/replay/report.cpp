@@ -11,10 +11,6 @@ namespace {
 
 using Timeline = ReplayReport::Timeline;
 
-std::int64_t end_of(const Timeline& timeline, std::uint32_t node) {
-  return timeline.start_ns[node] + timeline.duration_ns[node];
-}
-
 ReplayReport::Rank rank_report(const Job& job, const Execution& execution, int rank) {
   const ClassView& view = job.view(rank);
   const Timeline& timeline = execution.timelines[rank];
@@ -30,7 +26,7 @@ ReplayReport::Rank rank_report(const Job& job, const Execution& execution, int r
   const auto memory = job.graph->memory(rank);
   for (std::size_t step = 0; step < memory.peak.size(); ++step) {
     if (memory.peak[step] < report.peak_memory_bytes) continue;
-    const auto at = end_of(timeline, memory.node[step]);
+    const auto at = timeline.end_ns(memory.node[step]);
     if (memory.peak[step] == report.peak_memory_bytes && at >= report.peak_memory_at_ns && step > 0) continue;
     report.peak_memory_bytes = memory.peak[step];
     report.peak_memory_at_ns = at;
@@ -100,8 +96,8 @@ ReplayReport make_report(const Job& job, Execution execution, bool with_analysis
     report.ranks.push_back(rank_report(job, execution, rank));
     const Timeline& timeline = execution.timelines[rank];
     for (std::uint32_t node = 0; node < timeline.start_ns.size(); ++node)
-      if (end_of(timeline, node) > whole.end_ns)
-        whole = {.rank = rank, .node = node, .begin_ns = 0, .end_ns = end_of(timeline, node)};
+      if (timeline.end_ns(node) > whole.end_ns)
+        whole = {.rank = rank, .node = node, .begin_ns = 0, .end_ns = timeline.end_ns(node)};
     auto own = iteration_spans(job, execution, rank);
     unmarked += own.empty();
     if (own.empty()) continue;

@@ -1,11 +1,11 @@
 #include "replay/service_times.hpp"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
-#include "replay/mailbox.hpp"
+#include "replay/pairing.hpp"
 
 namespace prism::engine {
 namespace {
@@ -40,16 +40,14 @@ std::vector<std::int64_t> taken_up(const Job& job) {
 }
 
 std::int64_t recorded_end(const Job& job, std::uint32_t entry) {
-  TimingView timing = job.timing(job.entry_rank[entry]);
-  std::uint32_t node = job.transfer_node(entry);
-  return timing.start_ns[node] + timing.duration_ns[node];
+  return end_ns(job.timing(job.entry_rank[entry]), job.transfer_node(entry));
 }
 
 constexpr std::int64_t kNotHeldUpNs = 50'000;  // a wait for what is there already takes up to this
 
 class Recorded {
  public:
-  Recorded(const Job& job, bool same_clock) : job_(job), same_clock_(same_clock), taken_(taken_up(job)) {
+  explicit Recorded(const Job& job) : job_(job), same_clock_(job.provenance.one_clock), taken_(taken_up(job)) {
     duration_.assign(job.entries, 0);
     end_.assign(job.entries, 0);
     for (std::uint32_t entry = 0; entry < job.entries; ++entry)
@@ -84,44 +82,28 @@ class Recorded {
     for (std::uint32_t entry : entries) duration_[entry] = std::max<std::int64_t>(0, least);
   }
 
-  // Messages in the order in which the record has them, or, where clocks cannot be compared, in program order.
   void add_messages() {
-    struct Post {
-      std::int64_t at;
-      std::uint32_t entry;
-    };
-    std::vector<Post> posts;
-    for (std::uint32_t entry = 0; entry < job_.entries; ++entry)
-      if (is_point_to_point(job_.op(entry)) && taken_[entry] != kUnknown)
-        posts.push_back(
-            {same_clock_ ? taken_[entry] : job_.view(job_.entry_rank[entry]).comm_seq[job_.comm_of(entry)], entry});
-    std::sort(posts.begin(), posts.end(),
-              [](const Post& a, const Post& b) { return a.at != b.at ? a.at < b.at : a.entry < b.entry; });
-    std::vector<Mailbox> mailboxes(job_.mailboxes);
-    for (const Post& post : posts) {
-      Mailbox& box = mailboxes[job_.meets[post.entry]];
-      bool sends = job_.op(post.entry) == Op::kSend;
-      Message message{post.entry, sends ? job_.entry_rank[post.entry] : job_.peer(post.entry)};
-      if (auto other = sends ? box.post_send(message) : box.post_receive(message)) {
-        std::int64_t start = std::max(taken_[post.entry], taken_[other->entry]);
-        std::int64_t end = message_end(post.entry, other->entry);
-        end_[other->entry] = message_end(other->entry, post.entry);
-        end_[post.entry] = end;
-        for (std::uint32_t entry : {post.entry, other->entry})
-          duration_[entry] = std::max<std::int64_t>(0, end_[entry] - start);
-        if (!same_clock_) set_least({post.entry, other->entry});
+    const auto partner = message_partners(job_, recorded_postings(job_));
+    for (std::uint32_t entry = 0; entry < job_.entries; ++entry) {
+      if (taken_[entry] == kUnknown || !is_point_to_point(job_.op(entry))) continue;
+      const auto other = partner[entry];
+      if (other == kNone) {  // its peer is not in the graph: what was recorded is all there is
+        duration_[entry] = recorded_end(job_, entry) - taken_[entry];
+        continue;
       }
+      end_[entry] = message_end(entry, other);
+      if (same_clock_)
+        duration_[entry] = std::max<std::int64_t>(0, end_[entry] - std::max(taken_[entry], taken_[other]));
+      else
+        set_least({entry, other});
     }
-    for (const Mailbox& box : mailboxes)  // their peers are not in the graph: what was recorded is all there is
-      for (const auto* side : {&box.sends(), &box.receives()})
-        for (const Message& m : *side) duration_[m.entry] = recorded_end(job_, m.entry) - taken_[m.entry];
   }
 
   // Gloo tells of a message's end only to who waits for it. Where a wait began after the other end was done and was not
   // held up, its own end says when it was looked at, and the other end's is closer to the truth. One that was held up
   // saw the end: a send may be done long before its receive.
   std::int64_t message_end(std::uint32_t entry, std::uint32_t other) const {
-    if (!same_clock_) return recorded_end(job_, entry);
+    if (!same_clock_ || job_.provenance.executed) return recorded_end(job_, entry);
     std::int64_t end = recorded_end(job_, entry), other_end = recorded_end(job_, other);
     int rank = job_.entry_rank[entry];
     for (std::uint32_t target : job_.plan(rank).out[job_.transfer_node(entry)]) {
@@ -178,14 +160,6 @@ double closed_form_ns(const Job& job, std::uint32_t entry, const ClosedFormLinks
 
 }  // namespace
 
-bool one_clock(const ExecutionGraph& graph) {
-  auto metadata = nlohmann::json::parse(graph.metadata_json(), nullptr, /*allow_exceptions=*/false);
-  if (!metadata.is_object() || !metadata.contains("clock_domain")) return false;
-  const auto& domain = metadata["clock_domain"];
-  if (!domain.is_array()) return domain.is_string();
-  return std::all_of(domain.begin(), domain.end(), [&](const auto& d) { return d == domain.front(); });
-}
-
 WakeUps::WakeUps(const Job& job, const std::vector<std::int64_t>& recorded_end_ns) : first_(job.ranks.size(), kNone) {
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     const auto& own = job.ranks[rank];
@@ -201,7 +175,7 @@ WakeUps::WakeUps(const Job& job, const std::vector<std::int64_t>& recorded_end_n
         const bool transfer = static_cast<NodeKind>(view.node_kind[source]) == NodeKind::kTransfer;
         last = std::max(last, transfer
                                   ? recorded_end_ns[own.entry_base + static_cast<std::uint32_t>(view.node_comm[source])]
-                                  : timing.start_ns[source] + timing.duration_ns[source]);
+                                  : end_ns(timing, source));
       }
       ns_.push_back(std::max<std::int64_t>(0, timing.start_ns[node] + timing.duration_ns[node] - last));
       any = any || ns_.back() > 0;
@@ -215,20 +189,22 @@ WakeUps::WakeUps(const Job& job, const std::vector<std::int64_t>& recorded_end_n
 }
 
 ServiceTimes service_times(const Job& job, const ClosedFormLinks& links) {
-  if (!job.graph->timed()) {
+  const auto assumed =
+      fmt::format("latency {} s, {} bytes/s", static_cast<double>(links.latency_ns) * 1e-9, links.bytes_per_second);
+  if (!job.graph->timed() || job.provenance.slices) {
     auto times = closed_form_times(job, links);
     times.notes.push_back(
-        fmt::format("untimed graph: transfers by closed form, latency {} s, {} bytes/s; compute spans are indicative",
-                    static_cast<double>(links.latency_ns) * 1e-9, links.bytes_per_second));
+        job.provenance.slices
+            ? fmt::format("slices do not time transfers: closed form, {} (--comm gives a network)", assumed)
+            : fmt::format("untimed graph: transfers by closed form, {}; compute spans are indicative", assumed));
     return times;
   }
   ServiceTimes times;
-  bool same_clock = one_clock(*job.graph);
-  if (!same_clock)
+  if (!job.provenance.one_clock)
     times.notes.push_back(
         "clocks of the ranks cannot be compared: all start at once, and a transfer takes its least time over its "
         "members");
-  Recorded(job, same_clock).run(times);
+  Recorded(job).run(times);
   times.wake_ups = WakeUps(job, times.recorded_end_ns);
   return times;
 }
@@ -239,7 +215,7 @@ ServiceTimes closed_form_times(const Job& job, const ClosedFormLinks& links) {
   times.recorded_end_ns.resize(job.entries);
   for (std::uint32_t entry = 0; entry < job.entries; ++entry)
     times.duration_ns[entry] = std::llround(std::min(closed_form_ns(job, entry, links), 9e18));
-  if (job.graph->timed()) times.wake_ups = WakeUps(job, times.recorded_end_ns);
+  if (job.graph->timed() && !job.provenance.slices) times.wake_ups = WakeUps(job, times.recorded_end_ns);
   return times;
 }
 

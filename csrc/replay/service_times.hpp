@@ -34,13 +34,9 @@ struct ServiceTimes {
   std::vector<std::string> notes;
 };
 
-// Whether the recorded times of all ranks are on one clock (metadata "clock_domain": one string for all ranks, or a
-// list with one for each).
-bool one_clock(const ExecutionGraph& graph);
-
 // Recorded graphs: end - start, where start follows from the recorded issues of all members by the progress model's own
 // rule. With clocks that cannot be compared: the least (end - taken up) over the members, which is the last one's.
-// Untimed graphs: ClosedFormLinks.
+// Untimed graphs, and slices: ClosedFormLinks.
 ServiceTimes service_times(const Job& job, const ClosedFormLinks& links);
 // ClosedFormLinks, whether the graph is timed or not.
 ServiceTimes closed_form_times(const Job& job, const ClosedFormLinks& links);

@@ -181,7 +181,7 @@ void Sweep::ended(std::uint32_t entry) {
 }
 
 std::int64_t Sweep::lane_free_ns(int rank, std::uint32_t node) const {
-  const auto before = programs_[job_.ranks[rank].cls].before[node];
+  const auto before = job_.plan(rank).before_on_lane[node];
   if (before != kNone) return end_ns(rank, before);
   return job_.plan(rank).in[node].empty() ? job_.timing(rank).start_ns[node] - clock_starts_[rank] : 0;
 }

@@ -34,7 +34,8 @@ class Sweep {
   };
   // After a run() or load(): nodes have other durations now. Looks at them and at what depends on them, as far as an
   // end changes; the answer is that of a run(). Returns how many nodes and parts of communications it looked at;
-  // nothing where it does not come to rest. All durations together are below 4e18 ns.
+  // nothing where it does not come to rest, or somebody never joins a collective. All durations together are below
+  // 4e18 ns.
   std::optional<std::size_t> update(const Durations& durations, const std::vector<NodeOfRank>& changed);
 
   std::size_t scratch_bytes() const;  // what grows with the job, beside the Job itself
@@ -58,7 +59,6 @@ class Sweep {
     std::vector<std::uint32_t> sources;     // nodes that must have ended
     std::vector<std::uint32_t> posts;       // communications that an issue starts
     std::vector<std::uint32_t> issue_of;    // [comms] node
-    std::vector<std::uint32_t> before;      // [nodes] on its lane
   };
   struct Lane {
     std::int64_t free_ns = 0;

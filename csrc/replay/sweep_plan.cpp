@@ -18,9 +18,6 @@ bool Sweep::make_programs() {
     const auto& plan = job_.classes[c];
     auto& program = programs_.emplace_back();
     program.issue_of.assign(view.comm_op.size(), kNone);
-    program.before.assign(view.node_kind.size(), kNone);
-    for (std::uint32_t node = 0; node < plan.next_on_lane.size(); ++node)
-      if (plan.next_on_lane[node] != kNone) program.before[plan.next_on_lane[node]] = node;
     struct Latest {
       std::uint32_t lane, comm;
     };

@@ -19,8 +19,8 @@ void Sweep::load(const ServiceTimes& service, const std::vector<std::int64_t>& s
   for (int rank = 0; rank < static_cast<int>(job_.ranks.size()); ++rank) {
     if (job_.ranks[rank].cls < 0) continue;
     const auto timing = job_.timing(rank);
-    for (std::size_t node = 0; node < timing.start_ns.size(); ++node)
-      end_ns_[node_base_[rank] + node] = timing.start_ns[node] - starts[rank] + timing.duration_ns[node];
+    for (std::uint32_t node = 0; node < timing.start_ns.size(); ++node)
+      end_ns_[node_base_[rank] + node] = engine::end_ns(timing, node) - starts[rank];
   }
   for (std::uint32_t entry = 0; entry < job_.entries; ++entry)
     transfer_start_ns_[entry] = end_ns_[node_of_[entry]] - service.duration_ns[entry];
@@ -201,6 +201,8 @@ class SweepUpdate {
 };
 
 std::optional<std::size_t> Sweep::update(const Durations& durations, const std::vector<NodeOfRank>& changed) {
+  const auto& members = job_.member_entry;
+  if (std::find(members.begin(), members.end(), kNeverIssued) != members.end()) return std::nullopt;
   return SweepUpdate(*this, durations).run(changed);
 }
 

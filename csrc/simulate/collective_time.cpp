@@ -18,6 +18,7 @@ class Part final : public Schedule {
   int part(int member, int step, std::vector<Send>& sends) const override {
     return whole_.part(member, first_ + step, sends);
   }
+  int alike(int step) const override { return std::min(whole_.alike(first_ + step), steps_ - step); }
 
  private:
   const Schedule& whole_;
@@ -30,9 +31,7 @@ struct Ran {
   std::uint64_t messages = 0;
 };
 
-Error too_long() {
-  return {ErrorCode::kInvalidInput, "the collective takes longer than the 106 days that the clock of a network shows"};
-}
+Error too_long() { return {ErrorCode::kInvalidInput, "the collective takes longer than " + clock_range()}; }
 
 Result<Ran> run(Network& network, const Schedule& whole, int first, int steps, Picoseconds at) {
   Collectives collectives(network);
@@ -88,7 +87,7 @@ Result<CollectiveTime> time_of_collective(const Topology& topology, Network& net
       times = 1;
       PRISM_ASSIGN_OR_RETURN(ran, simulate(step, steps));
     }
-    if (ran.last > (kNever - 1 - total.time) / times) return too_long();
+    if (ran.last > (kLatest - total.time) / times) return too_long();
     total.time += ran.last * times;
     total.messages += ran.messages * static_cast<std::uint64_t>(times);
     step += steps;

@@ -24,10 +24,12 @@ const std::vector<Choice>& choices() {
       {"ring",
        {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather},
        [](const CollectiveShape& shape) { return schedules::ring(shape, shape.op == Op::kAllReduce ? 2 : 1); }},
+      {"ring", {Op::kBroadcast, Op::kReduce}, &schedules::chain},
       {"segmented_ring", {Op::kAllReduce, Op::kReduce, Op::kAllGather}, &schedules::segmented_ring},
       {"tree", {Op::kAllReduce}, &schedules::double_binary_tree},
       {"tree", {Op::kBroadcast, Op::kReduce, Op::kGather, Op::kScatter}, &schedules::binomial},
       {"halving_doubling", {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather}, &schedules::halving_doubling},
+      {"recursive_doubling", {Op::kAllReduce}, &schedules::recursive_doubling},
       {"direct",
        {Op::kAllToAll, Op::kAllReduce, Op::kAllGather, Op::kReduceScatter, Op::kBroadcast, Op::kReduce, Op::kGather,
         Op::kScatter},
@@ -81,7 +83,9 @@ Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& given, st
   CollectiveShape shape = given;
   shape.op = kind_of(given.op);
   const std::string wanted = algorithm.empty() ? default_algorithm(shape.op) : std::string(algorithm);
-  if (shape.members < 1) return wrong(fmt::format("a collective of {} members; accepted: 1 or more", shape.members));
+  // So many that the steps of every algorithm can be counted.
+  if (shape.members < 1 || shape.members > 1 << 29)
+    return wrong(fmt::format("a collective of {} members; accepted: 1 to 2^29", shape.members));
   if (shape.bytes < 0 || shape.bytes > std::int64_t{1} << 60)
     return wrong(fmt::format("{} bytes; accepted: 0 to 2^60", shape.bytes));
   if (shape.root < 0 || shape.root >= shape.members)
@@ -98,6 +102,8 @@ Result<std::unique_ptr<Schedule>> make_schedule(const CollectiveShape& given, st
       for_op.push_back(choice.algorithm);
       continue;
     }
+    if (wanted == "segmented_ring" && shape.bytes > std::int64_t{1} << 49)
+      return wrong(fmt::format("{} bytes in segments of 1 MiB or less; accepted: 0 to 2^49", shape.bytes));
     if (wanted == "hierarchical" && (shape.per_node < 1 || shape.members % shape.per_node != 0))
       return wrong(
           fmt::format("{} members with {} a node; accepted: a whole number of nodes", shape.members, shape.per_node));

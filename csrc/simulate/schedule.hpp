@@ -18,6 +18,10 @@ namespace prism::simulate {
 struct Send {
   std::int32_t to = 0;  // group rank
   std::int64_t bytes = 0;
+  // What it holds, where the schedule says so (Schedule::chunks()): that many chunks of the tensor from this one on, as
+  // the sender has them when the step begins.
+  std::int32_t chunk = 0, chunks = 1;
+  bool combines = false;  // the receiver reduces them into its own; else they take their place
 };
 
 class Schedule {
@@ -27,6 +31,9 @@ class Schedule {
   virtual int steps() const = 0;
   // What `member` sends in `step`, appended; how many messages it receives.
   virtual int part(int member, int step, std::vector<Send>& sends) const = 0;
+  // Into how many chunks the tensor is cut (of an all_gather or reduce_scatter: all members' blocks); 0 where it is not
+  // said what messages hold.
+  virtual int chunks() const { return 0; }
   // So many steps of a member are under way at a time: each waits for the one that is so many before it. 1 or 2.
   virtual int lanes() const { return 1; }
   // How many steps, from this one on, have the same messages.
@@ -49,15 +56,18 @@ struct CollectiveShape {
   std::vector<std::int64_t> sent = {}, received = {};
 };
 
-// "ring", "segmented_ring", "tree", "halving_doubling", "direct", "pairwise", "dissemination", "hierarchical"; empty:
-// what an op usually runs by.
-//   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours
+// "ring", "segmented_ring", "tree", "halving_doubling", "recursive_doubling", "direct", "pairwise", "dissemination",
+// "hierarchical"; empty: what an op usually runs by.
+//   ring                all_reduce, reduce_scatter, all_gather: N - 1 or 2 (N - 1) steps with the neighbours;
+//                       broadcast, reduce: pieces follow each other from the root around, or around to the root
 //   segmented_ring      all_reduce, reduce, all_gather: rings with every part in two or more segments of which two are
 //                       under way at a time; empty segments are not sent (Gloo's)
 //   tree                all_reduce: two binary trees, each of half the tensor, in pieces (NCCL's double binary tree);
 //                       broadcast, reduce, gather, scatter: binomial
 //   halving_doubling    all_reduce, reduce_scatter, all_gather: log2 N steps; where N is no power of two, the
 //                       members that are too many hand over to a neighbour
+//   recursive_doubling  all_reduce: log2 N steps, in each the whole tensor with one partner; other numbers of members
+//                       as there
 //   direct              all but barrier: one step, everybody to everybody, or the root to and from everybody
 //   pairwise            all_to_all: N - 1 steps, each with one partner
 //   dissemination       barrier: log2 N steps

@@ -6,21 +6,53 @@
 namespace prism::simulate::schedules {
 namespace {
 
+// Chunk c is owned by member c. Its sum goes from member c + 1 around to c; what is spread starts at c.
 class Ring final : public Schedule {
  public:
   Ring(const CollectiveShape& shape, int rounds)
-      : members_(shape.members), rounds_(rounds), part_(divided(shape.bytes, shape.members)) {}
+      : members_(shape.members),
+        rounds_(rounds),
+        first_(shape.op != Op::kAllGather),
+        part_(divided(shape.bytes, shape.members)) {}
   int members() const override { return members_; }
   int steps() const override { return rounds_ * (members_ - 1); }
-  int part(int member, int, std::vector<Send>& sends) const override {
-    sends.push_back({(member + 1) % members_, part_});
+  int chunks() const override { return members_; }
+  int part(int member, int step, std::vector<Send>& sends) const override {
+    const std::int64_t chunk = (std::int64_t{member} - first_ - step) % members_;
+    sends.push_back({(member + 1) % members_, part_, static_cast<int>(chunk < 0 ? chunk + members_ : chunk), 1,
+                     first_ == 1 && step < members_ - 1});
     return 1;
   }
   int alike(int step) const override { return steps() - step; }
 
  private:
-  int members_, rounds_;
+  int members_, rounds_, first_;
   std::int64_t part_;
+};
+
+// Pieces from the root on to the member before it (broadcast), or from the member behind it to the root (reduce).
+class Chain final : public Schedule {
+ public:
+  explicit Chain(const CollectiveShape& shape)
+      : members_(shape.members),
+        combines_(shape.op == Op::kReduce),
+        head_((shape.root + combines_) % shape.members),
+        pieces_(shape.bytes) {}
+  int members() const override { return members_; }
+  int steps() const override { return members_ > 1 ? members_ - 2 + pieces_.count : 0; }
+  int chunks() const override { return pieces_.count; }
+  int part(int member, int step, std::vector<Send>& sends) const override {
+    const int behind = (member - head_ + members_) % members_;
+    if (behind < members_ - 1 && pieces_.has(step - behind))
+      sends.push_back({(member + 1) % members_, pieces_.bytes, step - behind, 1, combines_});
+    return behind > 0 && pieces_.has(step - behind + 1);
+  }
+
+ private:
+  int members_;
+  bool combines_;
+  int head_;
+  Pieces pieces_;
 };
 
 // A tensor (all_gather: each member's) is cut into equal segments of whole elements, P of them a member, the last ones
@@ -40,12 +72,14 @@ class SegmentedRing final : public Schedule {
     return shape_.op == Op::kAllReduce ? 2 * around() : shape_.op == Op::kReduce ? around() + 2 : around();
   }
   int lanes() const override { return 2; }
+  int chunks() const override { return static_cast<int>(segments()); }
   int part(int member, int step, std::vector<Send>& sends) const override {
     const int size = shape_.members;
     if (step == around() && shape_.op == Op::kReduce) return 0;  // so that the last step is in the other lane
     if (step > around() && shape_.op == Op::kReduce) {
       if (member != shape_.root) {
-        if (const auto bytes = bytes_of_member(member)) sends.push_back({shape_.root, bytes});
+        if (const auto bytes = bytes_of_member(member))
+          sends.push_back({shape_.root, bytes, static_cast<int>(member * per_member_), static_cast<int>(per_member_)});
         return 0;
       }
       int receives = 0;
@@ -54,14 +88,15 @@ class SegmentedRing final : public Schedule {
     }
     const int first = reduces_ && step < around() ? 1 : 0;
     const int within = step % around();
-    const auto passed_on = [&](std::int64_t by) {
-      return bytes_at(((by + first) * per_member_ + within) % segments());
-    };
-    if (const auto bytes = passed_on(member)) sends.push_back({(member + size - 1) % size, bytes});
-    return passed_on((member + 1) % size) > 0;
+    const auto passed_on = [&](std::int64_t by) { return ((by + first) * per_member_ + within) % segments(); };
+    const auto segment = passed_on(member);
+    if (const auto bytes = bytes_at(segment))
+      sends.push_back({(member + size - 1) % size, bytes, static_cast<int>(segment), 1, first == 1});
+    return bytes_at(passed_on((member + 1) % size)) > 0;
   }
 
  private:
+  // make_schedule() sees to it that twice as many can be counted.
   int around() const { return static_cast<int>(per_member_ * (shape_.members - 1)); }
   std::int64_t segments() const { return per_member_ * shape_.members; }
   std::int64_t bytes_at(std::int64_t segment) const {
@@ -144,6 +179,7 @@ class Dissemination final : public Schedule {
 }  // namespace
 
 SchedulePtr ring(const CollectiveShape& shape, int rounds) { return std::make_unique<Ring>(shape, rounds); }
+SchedulePtr chain(const CollectiveShape& shape) { return std::make_unique<Chain>(shape); }
 SchedulePtr segmented_ring(const CollectiveShape& shape) { return std::make_unique<SegmentedRing>(shape); }
 SchedulePtr hierarchical_ring(const CollectiveShape& shape) { return std::make_unique<HierarchicalRing>(shape); }
 SchedulePtr pairwise(const CollectiveShape& shape) { return std::make_unique<Pairwise>(shape); }

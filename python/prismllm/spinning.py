@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 import time
 from numbers import Real
 
 _MOST_S = 3600.0
+_LONGEST_NAME = 1000
 # A sleep ends 50 to 100 us late: it is made shorter by more than that, and the rest is spun (2 to 4 us late then).
 _SPUN_S = 200e-6
 
@@ -25,12 +27,43 @@ def spin(seconds: float, backward_s: float = 0.0, x=None, *, name: str = "spin",
     for key, value in (("seconds", seconds), ("backward_s", backward_s)):
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= _MOST_S:
             raise ValueError(f"spin: {key} = {value!r}; accepted: 0 to {_MOST_S:g} seconds")
+    _check_name(name)
     if x is None and backward_s:
         raise ValueError(f"spin: backward_s = {backward_s!r} without x; accepted: with a tensor x")
     if x is not None:
+        torch = sys.modules.get("torch")
+        if not (torch and isinstance(x, torch.Tensor)):
+            raise ValueError(f"spin: x = {_shown(x)}; accepted: a tensor")
+        if device is not None:
+            raise ValueError(f"spin: device = {_shown(device)} beside x, whose device it is; accepted: one of them")
+        _kind(x.device)
         return _identity().apply(x, float(seconds), float(backward_s), name)
-    _take(seconds, name, _used_accelerator() if device is None else device)
+    device = _used_accelerator() if device is None else device
+    _kind(device)
+    _take(seconds, name, device)
     return None
+
+
+def _shown(value) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:60] + "..."
+
+
+def _check_name(name) -> None:
+    try:
+        good = isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME
+    except UnicodeEncodeError:
+        good = False
+    if not good:
+        raise ValueError(f"spin: name = {_shown(name)}; accepted: text of 1 to {_LONGEST_NAME} bytes")
+
+
+def _kind(device) -> str:
+    """cpu or cuda; the device is a torch.device, its name, or None."""
+    match = re.fullmatch(r"(cpu|cuda)(:[0-9]{1,4})?", str("cpu" if device is None else device))
+    if not match:
+        raise ValueError(f"spin: device {_shown(str(device))}; accepted: cpu, cuda, cuda:0, ...")
+    return match[1]
 
 
 def _take(seconds: float, name: str, device) -> None:
@@ -38,13 +71,10 @@ def _take(seconds: float, name: str, device) -> None:
     if recorder:
         recorder.name_next_span(name)
     try:
-        kind = str(getattr(device, "type", device) or "cpu").partition(":")[0]
-        if kind == "cuda":
+        if _kind(device) == "cuda":
             _spin_on_device(seconds, device)
-        elif kind == "cpu":
-            _sleep(seconds)
         else:
-            raise ValueError(f"spin: device {str(device)!r}; accepted: cpu, cuda")
+            _sleep(seconds)
     finally:
         if recorder:
             recorder.name_next_span("")
@@ -65,6 +95,8 @@ def _used_accelerator():
 def _spin_on_device(seconds: float, device) -> None:
     import torch
 
+    if not torch.cuda.is_initialized() and not torch.cuda.is_available():
+        raise ValueError(f"spin: device {_shown(str(device))}, and torch sees no GPU; accepted: cpu")
     index = torch.device(device).index
     with torch.cuda.device(torch.cuda.current_device() if index is None else index):
         cycles = round(seconds * _cycles_per_second(torch.cuda.current_device()))

@@ -1,8 +1,8 @@
 """PrismLLM in the place of torch.distributed's backends, so that a program runs under `prism` without an edit.
 
-The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory) and
-PRISM_BACKEND (a name), and calls start_rank() and finish_rank() around the program; under plain torchrun the autoload
-entry point does it."""
+The launcher sets PRISM_ROUTE (real or capture), PRISM_COORDINATOR (its socket's name), PRISM_RECORD (a directory),
+PRISM_BACKEND (a name) and what prismllm.memory reads, and calls start_rank() and finish_rank() around the program;
+under plain torchrun the autoload entry point does it."""
 
 from __future__ import annotations
 
@@ -81,18 +81,21 @@ def install(route: str) -> None:
         rendezvous.install()
 
 
-def start_rank(program: list[str] | None = None, rules: list | None = None, timing: bool = False) -> None:
+def start_rank(
+    program: list[str] | None = None, rules: list | None = None, timed: bool = False, quick: bool = True
+) -> None:
     """Once per rank process, before the program: joins the capture (waits for a slot) and starts the recording.
 
     `program` is the program and its arguments as the user wrote them; by default the process's command line. With
-    `rules`, however few, the rank runs alone; with `timing` so that its own spans are what they are on the machine."""
+    `rules`, however few, the rank runs alone. `timed`: its own spans are what they are on the machine, and with `quick`
+    it is told real numbers that are made up, where no rule is for them."""
     global _started, _owner, _rank, answering
     if _started:
         return
     route = os.environ.get("PRISM_ROUTE") or "real"
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     install(route)
-    from prismllm import _c10d, optimizers
+    from prismllm import _c10d, memory, optimizers
 
     _started, _owner, _rank = True, os.getpid(), rank
     os.environ["PRISM_RANK_PROCESS"] = str(_owner)
@@ -106,7 +109,7 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
         if rules is not None:
             from prismllm.inputs.answering import Answering
 
-            answering = Answering(rules, rank, world_size, quick=timing)
+            answering = Answering(rules, rank, world_size, quick=timed and quick)
             answering.start()
     if directory := os.environ.get("PRISM_RECORD"):
         os.makedirs(directory, exist_ok=True)
@@ -115,12 +118,16 @@ def start_rank(program: list[str] | None = None, rules: list | None = None, timi
             rank=rank,
             world_size=world_size,
             path=os.fsencode(os.path.join(directory, f"rank-{rank}.prism")),
-            timed=route == "real",
+            timed=route == "real" or _c10d.is_emulated(),
             progress_model=_progress_model(),
             metadata=json.dumps(_metadata(route, program)),
-            wall_clock=timing,
+            clock="slot" if not timed else "own" if rules is None else "wall",
+            memory_limit=memory.limit_bytes(),
         )
+        memory.start(rank)
         optimizers.watch()
+    elif memory.limit_bytes() is not None:
+        raise ValueError("PRISM_MEMORY_LIMIT is set, but not PRISM_RECORD; memory is counted where a rank is recorded")
 
 
 def finish_rank(error_text: str = "") -> None:

@@ -99,6 +99,26 @@ def capture(device: str, folder: Path) -> None:
     figure("four ranks on one device", summary["wall_s"], "s")
 
 
+def memory(device: str, folder: Path) -> None:
+    """A rank that takes what its limit leaves it, on the device or the CPU."""
+    limit, block = 1 << 30, 64 << 20
+    command = [sys.executable, "-m", "prismllm", "record", "-n", "1", "--memory-limit", str(limit),
+               "-o", str(folder / "memory.prism"), "--json", str(folder / "memory.json"),
+               str(HERE / "limited.py"), "--device", device, "--block", str(block)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=35)
+    result = next((line.partition("RESULT ")[2] for line in done.stdout.splitlines() if "RESULT " in line), None)
+    if done.returncode or result is None:
+        sys.exit(f"record exited with {done.returncode}\n{done.stdout}{done.stderr}")
+    result = json.loads(result)
+    (told,) = json.loads((folder / "memory.json").read_text())["memory"]["ranks"]
+    figure("blocks below a limit of 16", result["blocks"], "", limit=16)
+    figure("the same after freeing half", result["again"], "", limit=8)
+    figure("reserved, of the limit", told["peak_reserved_bytes"] / limit, "", limit=1.0)
+    figure("left below the limit", (limit - told["peak_reserved_bytes"]) / block, "blocks", limit=0.999)
+    off = abs(told["peak_memory_bytes"] - result["allocated"]) + abs(told["peak_reserved_bytes"] - result["reserved"])
+    figure("summary against the allocator", off, "bytes", limit=0)
+
+
 def swap(device: str, folder: Path) -> None:
     """Three ranks of which the device has room for one or two. Most of it is taken by this process, so that what moves
     is small against the host's memory and the time there is."""
@@ -123,5 +143,5 @@ def swap(device: str, folder: Path) -> None:
 
 if __name__ == "__main__":
     part, device, folder = sys.argv[1:]
-    parts = {"record": record, "spans": spans, "capture": capture, "swap": swap}
+    parts = {"record": record, "spans": spans, "capture": capture, "memory": memory, "swap": swap}
     parts[part](device, Path(folder))

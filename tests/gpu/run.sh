@@ -47,6 +47,7 @@ part build 180 bash -c install
 part record 50 "$python" tests/gpu/parts.py record $device "$out"
 part spans 30 "$python" tests/gpu/parts.py spans $device "$out"
 part capture 50 "$python" tests/gpu/parts.py capture $device "$out"
+part memory 40 "$python" tests/gpu/parts.py memory $device "$out"
 part swap 110 "$python" tests/gpu/parts.py swap $device "$out"
 if [[ $device == cuda ]]; then
   part overhead 50 "$python" bench/bench_recording.py --device cuda --ranks 1 --pairs 50 --timeout 45

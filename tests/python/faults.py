@@ -22,8 +22,8 @@ def alive(pid: int) -> bool:
 class Run:
     """`prism ARGS` in the background, its standard output read line by line."""
 
-    def __init__(self, *arguments, cwd, **options):
-        command = [sys.executable, "-m", "prismllm", *map(str, arguments)]
+    def __init__(self, *arguments, cwd, python=("-m", "prismllm"), **options):
+        command = [sys.executable, *python, *map(str, arguments)]
         self.errors = open(os.path.join(cwd, "stderr.txt"), "w+")  # noqa: SIM115
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, cwd=cwd,
                                         stdin=subprocess.DEVNULL, **options)  # fmt: skip

@@ -7,14 +7,17 @@ import statistics
 from dataclasses import replace
 
 import pytest
+from click.testing import CliRunner
 
+import prismllm.comm
+from prismllm.cli import prism
 from prismllm.cluster import loads
 from prismllm.comm import CommModel, Measured, Place, Point, fit, make_plan
-from prismllm.comm.fitting import Residual
+from prismllm.comm.fitting import Fit, Residual
 from prismllm.comm.measure import _results, summary
 from prismllm.comm.plan import OPS
 from prismllm.comm.predict import Predictor
-from prismllm.comm.report import by_operation, write_plot
+from prismllm.comm.report import by_operation, in_words, misfits, write_plot
 from prismllm.launch import LaunchError
 from prismllm.testbed import Testbed, TestbedError, rate
 
@@ -194,6 +197,7 @@ def test_a_model_is_a_cluster_file_for_simulations(run_prism, tmp_path):
     assert json.loads(done.stdout)["time_s"] > 1.5 * (1e6 - 6 * 60e3) / 50e6
 
 
+@pytest.mark.alone  # it measures
 def test_the_command_measures_plain_processes_of_this_machine(run_prism, tmp_path):
     done = run_prism("bench-comm", "-n", 2, "--op", "all_reduce", "--op", "send", "--max-bytes", "64K", "--repeat", 3,
                      "-o", "model.toml", "--plot", "plot.html", "--json", "-")  # fmt: skip
@@ -206,6 +210,7 @@ def test_the_command_measures_plain_processes_of_this_machine(run_prism, tmp_pat
     assert "plotly" in (tmp_path / "plot.html").read_text()
 
 
+@pytest.mark.alone  # it measures
 def test_the_command_on_the_testbed_finds_no_more_than_the_links_let_through(run_prism, tmp_path):
     try:
         with Testbed(2, rate("100mbit")):
@@ -227,14 +232,63 @@ def test_the_command_on_the_testbed_finds_no_more_than_the_links_let_through(run
     (("-n", 2, "-o", "missing/model.toml"), "cannot be written"), (("-n", 2, "--max-bytes", "1K"), "accepted: 16384"),
     (("-n", 2, "--op", "crossing"), "0 measurements for 3 parameters"),
     (("-n", 2, "--deadline", "nan"), "--deadline: nan; accepted: seconds from 1 on"),
+    (("-n", 2, "--backend", "nccl"), "--backend nccl needs a GPU for each of 2 ranks, and 0 GPUs are visible; "
+     "accepted: as many GPUs as ranks, or gloo"),
 ])  # fmt: skip
 def test_wrong_use_is_said(run_prism, tmp_path, words, said):
-    done = run_prism("bench-comm", *words)
+    done = run_prism("bench-comm", *words, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
     assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1
     assert os.listdir(tmp_path) == []
 
 
 def test_a_backend_that_does_not_exist_fails_and_leaves_no_model(run_prism, tmp_path):
-    done = run_prism("bench-comm", "-n", 2, "--backend", "glue", "--op", "send")
+    (tmp_path / "tmp").mkdir()
+    done = run_prism("bench-comm", "-n", 2, "--backend", "glue", "--op", "send",
+                     env=os.environ | {"TMPDIR": str(tmp_path / "tmp")})  # fmt: skip
     assert done.returncode == 3 and "glue" in done.stderr.lower()
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["tmp"]
+    # Logs of all ranks are kept, and named.
+    (kept,) = os.listdir(tmp_path / "tmp")
+    logs = tmp_path / "tmp" / kept / "logs"
+    assert done.stderr.endswith(f"(logs of all ranks: {logs})\n") and (logs / "rank1.err").exists()
+
+
+def off_by(*errors, spread=0.0):
+    """Sends of 8 KiB, 32 KiB, ... held out; how far the model is from each."""
+    residuals = []
+    for number, error in enumerate(errors):
+        point = Point("send", PAIR, 8192 << (2 * number), held_out=True)
+        residuals.append(Residual(Measured(point, 1e-3, spread), (1 + error) * 1e-3))
+    return Fit(MODEL, 2, TWO, [Residual(Measured(Point("send", PAIR, 4), 1e-3), 9e-3), *residuals])
+
+
+def test_sizes_at_which_the_model_is_far_off_are_named_the_worst_first():
+    assert misfits(off_by(0.24, -0.24)) == []
+    worst, other = misfits(off_by(0.02, 0.3, -0.5))
+    assert (worst["op"], worst["ranks"], worst["bytes"]) == ("send", 2, 131072)
+    assert worst["residual"] == pytest.approx(0.5) and other["residual"] == pytest.approx(0.3)
+    assert in_words(worst) == "send of 128.0 KiB among 2 ranks, off by 50% (1 ms, predicted 500 µs)"
+    # A measurement that differs from itself as much says nothing of the model.
+    assert misfits(off_by(0.3, -0.5, spread=0.2)) == []
+
+
+def test_the_command_says_where_the_fit_is_bad(tmp_path, monkeypatch):
+    """The measurements of a backend that takes 20 times as long for 8 KiB."""
+
+    def measured(points, ranks, *_):
+        found = of_model(points, MODEL, Place(ranks))
+        return [replace(one, time_s=20 * one.time_s) if one.point.bytes == 8192 else one for one in found]
+
+    monkeypatch.setattr(prismllm.comm, "measure", measured)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        prism, ["bench-comm", "-n", "2", "--op", "send", "--op", "all_reduce", "--json", "out.json"]
+    )
+    assert done.exit_code == 0, done.output
+    told = json.loads((tmp_path / "out.json").read_text())["misfits"]
+    assert {(one["op"], one["ranks"], one["bytes"]) for one in told} == {("send", 2, 8192), ("all_reduce", 2, 8192)}
+    assert all(one["residual"] == pytest.approx(0.95, abs=0.01) for one in told)
+    assert "prism: the model is off by more than 25% at 2 sizes held out: do not trust it there. " in done.stderr
+    assert "send of 8.0 KiB among 2 ranks, off by 95% (" in done.stderr
+    assert "# Not to be trusted: send of 8.0 KiB among 2 ranks" in (tmp_path / "model.toml").read_text()
+    loads((tmp_path / "model.toml").read_text())

@@ -13,7 +13,20 @@ from small_traces import Recording, build
 from prismllm.launch import RunFolder
 from prismllm.replay import replay
 
-COMMANDS = ["record", "capture", "calibrate", "replay", "simulate", "info", "diff", "export", "report", "doctor"]
+pytestmark = pytest.mark.cold_start
+COMMANDS = [
+    "record",
+    "capture",
+    "calibrate",
+    "validate",
+    "replay",
+    "simulate",
+    "info",
+    "diff",
+    "export",
+    "report",
+    "doctor",
+]
 CAPTURE_KEYS = "ranks classes slots wall_s switches switches_lower_bound peak_private_bytes_per_rank trace"
 ECHO = "import os\nprint('rank', os.environ['RANK'])\n"
 
@@ -226,7 +239,7 @@ def test_json_on_standard_output_moves_the_programs_output_to_standard_error(ech
 
 def test_record_says_what_the_contract_promises(traces):
     summary = traces[1]["recorded"]
-    assert summary.keys() - {"printed"} == {"ranks", "wall_s", "iterations", "trace"}
+    assert summary.keys() - {"printed"} == {"ranks", "wall_s", "iterations", "memory", "trace"}
     # Three steps; that DDP makes new buckets in the first does not hide it.
     assert [one["index"] for one in summary["iterations"]] == [0, 1, 2]
     assert 0 < sum(one["time_s"] for one in summary["iterations"]) < summary["wall_s"]
@@ -234,7 +247,7 @@ def test_record_says_what_the_contract_promises(traces):
 
 def test_capture_says_what_the_contract_promises(traces):
     summary = traces[1]["one"]
-    more = {"printed", "hosts", "staged_bytes_peak", "spilled_bytes_peak", "device_swaps", "device_swap_s"}
+    more = {"printed", "hosts", "memory", "staged_bytes_peak", "spilled_bytes_peak", "device_swaps", "device_swap_s"}
     assert summary.keys() - more == set(CAPTURE_KEYS.split())
     # Two ranks' gradients at least, of a job that needs no disk.
     assert summary["staged_bytes_peak"] > 1 << 10 and summary["spilled_bytes_peak"] == 0

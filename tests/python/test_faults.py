@@ -62,6 +62,7 @@ def everything_gone(run: Run, pids: list[int], tmp_path) -> None:
     assert not [name for name in os.listdir(tmp_path) if name.startswith((".prism", "out.prism"))]
 
 
+@pytest.mark.alone  # whose shared memory it is that is there does not show
 def test_a_killed_rank_ends_the_run_and_is_named(waiting, tmp_path):
     before, pids = shared_memory(), waiting.everyone()
     os.kill(waiting.named("rank1"), signal.SIGKILL)
@@ -318,7 +319,7 @@ def test_a_failed_run_keeps_its_logs_and_names_their_folder_and_a_good_one_keeps
 @pytest.mark.parametrize(
     ("limit", "report"),
     [
-        ((resource.RLIMIT_FSIZE, 1 << 10), "no address space is left for the ranks' windows: File too large"),
+        ((resource.RLIMIT_FSIZE, 1 << 14), "no address space is left for the ranks' windows: File too large"),
         ((resource.RLIMIT_AS, 1 << 29), "the zygote exited with code 1: "),
         ((resource.RLIMIT_NOFILE, 9), "Too many open files"),
     ],

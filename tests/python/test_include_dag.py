@@ -29,8 +29,9 @@ WITHIN_BACKEND = {
     "protocol": set(),
     "recorder": set(),
     "client": {"protocol"},
-    "coordinator": {"device", "protocol"},
+    "coordinator": {"device", "emulator", "protocol"},
     "device": set(),
+    "emulator": {"protocol"},
     "relay": {"coordinator", "protocol"},
     "executor": {"coordinator"},
     "c10d": {"client", "coordinator", "device", "executor", "protocol", "recorder", "relay"},
@@ -129,6 +130,7 @@ def include_folders(build: Path) -> list[Path]:
     return [Path(folder) for folder in sorted(set(re.findall(r"(?:-I|-isystem )(\S+)", commands)))]
 
 
+@pytest.mark.alone  # it compiles on all processors
 def test_libraries_without_torch_compile_with_no_torch_header_in_reach(torch_free_build):
     built = {library.stem for library in torch_free_build.rglob("libprism_*.a")}
     assert {"libprism_core", "libprism_graph", "libprism_data", "libprism_replay", "libprism_backend"} <= built
@@ -137,6 +139,7 @@ def test_libraries_without_torch_compile_with_no_torch_header_in_reach(torch_fre
     assert [folder for folder in folders for name in TORCH_HEADERS if (folder / name).exists()] == []
 
 
+@pytest.mark.alone
 def test_headers_without_a_source_compile_alone(torch_free_build):
     folders = include_folders(torch_free_build)
     headers = [p for p in sources() if p.suffix == ".hpp" and not p.with_suffix(".cpp").is_file()]

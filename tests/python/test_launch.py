@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.cold_start
+
 IDENTITY = """
 import json, os, sys
 names = sorted(k for k in os.environ if k in {names})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.alone  # it builds in the tree
 # Nothing of this interpreter's environment variables decides what is imported.
 CLEAN = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(Path.home()), "OMP_NUM_THREADS": "1"}
 MODULES = ("_graph", "_data", "_replay", "_simulate", "_calibrate", "_c10d")

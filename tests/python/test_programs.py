@@ -3,6 +3,9 @@ Gloo backend (baseline.json), whatever the number of slots, and the same trace e
 
 import json
 import math
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,26 @@ ONE_RUN = {"compiled", "checkpoint_process"}
 TWO_RUNS = {"ddp_variants", "fsdp1", "mesh_2d", "pipeline_schedules", "loaders"}
 
 
+# By what `prism time` gets through them, where made-up values do not serve.
+VALUES = {
+    "pipeline_gpipe": "whole numbers",
+    "pipeline_schedules": "whole numbers",
+    "moe": "whole numbers",
+    "zero_optimizer": "whole numbers",
+    "objects": "whole numbers",
+    "ddp_powersgd": "recorded",
+    "subgroups": "recorded",
+    "messages": "recorded",
+    "collectives": "recorded",
+    "futures": "recorded",
+    "checkpoint": "peers",
+    "checkpoint_process": "peers",
+}
+
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 BASELINE = json.loads((PROGRAMS / "baseline.json").read_text())
+TIMED = {job["program"]: name for name, job in reversed(BASELINE.items()) if "/" not in job["program"]}  # each once
+TRACES = {}  # made by the tests below, by name
 
 
 def result_of(output):
@@ -48,7 +69,9 @@ def capture(run_prism, tmp_path):
     def run(program, world, options, slots, name="job"):
         trace = tmp_path / f"{name}.prism"
         path = (PROGRAMS / program).resolve()
-        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, path, *options, timeout=180)
+        first = not list(tmp_path.glob("*.prism"))  # hashes as in no other process
+        done = run_prism("capture", "-n", world, "--slots", slots, "-o", trace, path, *options, timeout=180,
+                         cold=first)  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return result_of(done.stdout), trace
 
@@ -61,11 +84,43 @@ def test_losses_are_those_of_gloo_with_any_number_of_slots_and_traces_are_equal(
     slots = [1] if name in ONE_RUN else [1, job["world"]] if name in TWO_RUNS else [1, 2, job["world"]]
     runs = [capture(job["program"], job["world"], job["options"], count, f"{name}-{count}") for count in slots]
     first, first_trace = runs[0]
+    TRACES[name] = first_trace
     assert_close(first, job["result"])
     for result, trace in runs[1:]:
         assert result == first  # to the last bit
         equal, difference = diff(load(first_trace), load(trace))
         assert equal, difference
+
+
+@pytest.fixture(scope="module")
+def times(tmp_path_factory):
+    """For each program what becomes of `prism time` without a word about its peers: two at a time."""
+    folder = tmp_path_factory.mktemp("times")
+    prism = [sys.executable, "-m", "prismllm"]
+
+    def run(name):
+        job, trace = BASELINE[name], TRACES.get(name, folder / f"{name}.prism")
+        given = {"cwd": folder, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 600}
+        if not trace.exists():
+            program = (PROGRAMS / job["program"]).resolve()
+            capture = [*prism, "capture", "-n", str(job["world"]), "--slots", "2", "-o", trace, program]
+            subprocess.run([*capture, *job["options"]], check=True, **given)
+        return trace, subprocess.run(
+            [*prism, "time", trace, "--slots", "2", "-o", f"{name}.timed.prism", "--json", f"{name}.json"], **given
+        )
+
+    with ThreadPoolExecutor(2) as two:
+        futures = {name: two.submit(run, name) for name in TIMED.values()}
+        yield lambda name: (*futures[name].result(), folder)
+
+
+@pytest.mark.parametrize("name", TIMED.values())
+def test_every_program_is_timed_without_a_word_about_its_peers(name, times):
+    trace, done, folder = times(name)
+    assert done.returncode == 0, done.stderr
+    equal, difference = diff(load(trace), load(folder / f"{name}.timed.prism"))
+    assert equal, difference
+    assert json.loads((folder / f"{name}.json").read_text())["values"] == VALUES.get(name, "made up")
 
 
 def test_two_runs_are_equal_to_the_last_bit(capture):

@@ -12,6 +12,8 @@ import pytest
 from prismllm.replay import Edit, replay
 from prismllm.trace import load
 
+pytestmark = pytest.mark.alone  # it measures
+
 STEPS = 12
 
 # Rank 3 is 20 ms slower than the others, rank 1 sleeps `extra` longer. A message goes around the ring, a gradient is

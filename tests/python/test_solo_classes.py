@@ -2,8 +2,6 @@
 trace is that of all ranks."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -186,14 +184,12 @@ for _ in range(2):
 
 
 @pytest.fixture
-def captured(tmp_path):
+def captured(run_prism, tmp_path):
     def capture(*options, world=24, arguments=(), program=JOB):
         (tmp_path / "job.py").write_text(program)
         name = f"{len(list(tmp_path.iterdir()))}"
-        done = subprocess.run(
-            [sys.executable, "-m", "prismllm", "capture", "-n", str(world), "--slots", "2", "-o", f"{name}.prism",
-             "--json", f"{name}.json", *options, "job.py", *arguments],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)  # fmt: skip
+        out = ("-o", f"{name}.prism", "--json", f"{name}.json")
+        done = run_prism("capture", "-n", world, "--slots", 2, *out, *options, "job.py", *arguments)
         assert done.returncode == 0, done.stderr
         return prismllm.load(tmp_path / f"{name}.prism"), json.loads((tmp_path / f"{name}.json").read_text())["inputs"]
 

@@ -39,8 +39,36 @@ def test_times_that_are_none_are_refused(seconds):
 def test_other_wrong_use_is_refused():
     with pytest.raises(ValueError, match=r"backward_s = 0\.1 without x; accepted: with a tensor x"):
         prismllm.spin(0.1, 0.1)
-    with pytest.raises(ValueError, match="device 'mps:0'; accepted: cpu, cuda"):
-        prismllm.spin(0.1, device="mps:0")
+    for device in ("mps:0", "cuda:", "cuda:first", 0, ""):
+        with pytest.raises(ValueError, match=f"spin: device '{device}'; accepted: cpu, cuda"):
+            prismllm.spin(0.1, device=device)
+
+
+@pytest.mark.parametrize("name", ["", None, 3, b"attention", "\udc80", "x" * 1001])
+def test_names_that_are_none_are_refused(name):
+    with pytest.raises(ValueError, match=r"spin: name = .*; accepted: text of 1 to 1000 bytes"):
+        prismllm.spin(0.1, name=name)
+
+
+def test_what_is_no_tensor_and_a_second_device_are_refused():
+    import torch
+
+    for x in ([1.0], 3, "x"):
+        with pytest.raises(ValueError, match=r"spin: x = .*; accepted: a tensor"):
+            prismllm.spin(0.1, x=x)
+    with pytest.raises(ValueError, match="spin: device = 'cpu' beside x, whose device it is; accepted: one of them"):
+        prismllm.spin(0.1, x=torch.ones(1), device="cpu")
+    with pytest.raises(ValueError, match="spin: device 'meta'; accepted: cpu, cuda"):
+        prismllm.spin(0.1, x=torch.ones(1, device="meta"))
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    import torch
+
+    cuda = types.SimpleNamespace(is_initialized=lambda: False, is_available=lambda: False)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    with pytest.raises(ValueError, match="spin: device 'cuda:1', and torch sees no GPU; accepted: cpu"):
+        prismllm.spin(0.1, device="cuda:1")
 
 
 def test_without_tensors_torch_is_not_imported():

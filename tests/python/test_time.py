@@ -115,7 +115,7 @@ for step in range(3):
 def test_where_peers_decide_the_structure_it_is_captured_what_they_send(run_prism, captured, told, tmp_path):
     trace, *_ = captured(ROUTED, world=3)
     done = time(run_prism, trace.path, "-o", "timed.prism")
-    assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert "Captured again, to see what the peers send" in done.stderr
     assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
     # The same with what a capture has kept.
     kept, *_ = captured(ROUTED, "--data", tmp_path / "data", world=3)
@@ -145,7 +145,7 @@ for step in range(3):
 def test_a_message_has_its_number_among_all_that_its_peer_sends(run_prism, captured, tmp_path):
     trace, *_ = captured(MIXED, world=2)
     done = time(run_prism, trace.path, "-o", "timed.prism")
-    assert "Captured again, to see what whole numbers the peers send" in done.stderr
+    assert "Captured again, to see what the peers send" in done.stderr
     assert diff(trace, prismllm.load(tmp_path / "timed.prism")) == (True, None)
 
 
@@ -169,13 +169,16 @@ def test_one_of_a_class_is_timed_for_all_of_it(run_prism, captured, told, tmp_pa
     assert (timed.rank(0).duration_ns == timed.rank(3).duration_ns).all()
 
 
-def test_a_class_whose_members_differ_is_timed_as_a_whole(run_prism, captured, told):
+def test_all_of_a_class_are_timed_where_its_members_differ_and_else_those_that_were_asked_for(
+    run_prism, captured, told
+):
     straggler = SLEEPS.replace("0.004 * (rank + 1)", "0.004 + 0.050 * (rank == 1)").replace(
         "(rank - 1) % world", "rank ^ 1").replace("(rank + 1) % world", "rank ^ 1")  # fmt: skip
     trace, *_ = captured(straggler, world=4)
     assert trace.class_count == 1
     time(run_prism, trace.path, "-o", "timed.prism", "--by-class", 2, "--warmup", 1)
-    assert told()["split"] == [0] and told()["untimed"] == []
+    # How much a rank differs from itself is this machine's affair (what follows from it: test_time_classes.py).
+    assert (told()["split"], told()["untimed"]) in (([0], []), ([], [2, 3]))
     assert told()["ranks"][1]["median_s"] >= 0.054
 
 

@@ -6,8 +6,20 @@ import pytest
 from click.testing import CliRunner
 from small_traces import MS, Recording, build, data_parallel, message_pair
 
+from prismllm.calibrate import calibrate
 from prismllm.cli import prism
-from prismllm.replay import Communication, Edit, LinkEdit, NetworkOptions, Overlap, Scenario, load_scenario, replay
+from prismllm.replay import (
+    Communication,
+    Edit,
+    LinkEdit,
+    Links,
+    NetworkOptions,
+    Overlap,
+    Scenario,
+    as_recorded,
+    load_scenario,
+    replay,
+)
 
 
 def training(iterations=2, transfer_ms=8, **options):
@@ -73,6 +85,17 @@ def test_slower_and_faster_transfers(times):
     assert times(message_pair(1), "[[communication]]\nranks = 1\nset_s = 0.010") == [14]
 
 
+def test_an_edit_of_sends_is_felt_by_the_receiver(tmp_path):
+    (tmp_path / "slow.toml").write_text('[[communication]]\nop = "send"\nscale = 8')
+    done = replay(message_pair(1), scenario=load_scenario(tmp_path / "slow.toml"))
+    # After 3 ms of computing the message takes 8 ms in the place of 1, at both ends; each computes 1 ms more.
+    assert [int((start_ns + duration_ns).max()) / MS for start_ns, duration_ns in map(done.timeline, (0, 1))] == [
+        12,
+        12,
+    ]
+    assert done.ranks[1].exposed_comm_s == pytest.approx(0.008)
+
+
 def test_overlap_dropped_and_added(times):
     assert times(training(), '[[overlap]]\nuntil = "issue"') == [10 + 8 + 6 + 10] * 2
     # 20 ms of transfer from 10 ms on: behind 6 ms of backward, and behind 10 ms of optimizer as well.
@@ -94,6 +117,41 @@ def test_links_of_the_closed_form(times):
     links = "[links]\nlatency_s = 0.001\nbytes_per_second = 536870912"
     transfer = round(2 * (1 + 1e3 / 1024), 6)
     assert times(training(timed=False), links) == [pytest.approx(10 + max(6, transfer) + 10)] * 2
+
+
+SLICES = {"program": ["train.py"], "timing": {"method": "slices", "warmup_iterations": 0, "slices": [[0], [1]]}}
+
+
+def test_links_of_slices_which_do_not_time_transfers(times):
+    """Whatever their transfers and waits seem to have taken."""
+    links = "[links]\nlatency_s = 0.001\nbytes_per_second = 536870912"
+    transfer = round(2 * (1 + 1e3 / 1024), 6)
+    for seemed in (0, 500):
+        trace = training(transfer_ms=seemed, metadata=SLICES)
+        assert times(trace, links) == [pytest.approx(10 + max(6, transfer) + 10)] * 2
+        fast = replay(trace, links=Links(latency_s=0, bytes_per_second=1e15))
+        assert [one.time_s for one in fast.iterations] == pytest.approx([0.026] * 2, abs=1e-8)
+        assert any("slices do not time transfers: closed form" in note for note in fast.notes)
+        assert times(trace, links + "\n[[communication]]\nset_s = 0.02") == [10 + 20 + 10] * 2
+        # As a timeline it is its replay, too.
+        assert as_recorded(trace).iterations[0].time_s == pytest.approx(0.026, abs=0.001)
+
+
+def test_a_calibrated_trace_has_times_of_its_own(times):
+    calibrated = calibrate(training(transfer_ms=0, metadata=SLICES)).trace()
+    with pytest.raises(ValueError, match=r"\[links\] is of the closed form: the transfers of this trace have times"):
+        times(calibrated, "[links]\nlatency_s = 0.001")
+
+
+def test_a_replay_of_a_replay_is_the_same(times):
+    """Of slices as well: what was replayed is a timeline."""
+    for metadata in (SLICES, {"program": ["train.py"]}):
+        once = replay(training(transfer_ms=7, metadata=metadata), links=Links(latency_s=0.002))
+        again = replay(once.retimed())
+        for rank in (0, 1):
+            assert [column.tolist() for column in again.timeline(rank)] == [
+                column.tolist() for column in once.timeline(rank)
+            ]
 
 
 @pytest.fixture
@@ -133,12 +191,22 @@ SCENARIO_ERRORS = [
     ("communication = 1", "communication = 1; accepted: tables [[communication]]"),
     ("[[overlap]]\nuntil = 'now'", "overlap 0: until = 'now'; accepted: issue, iteration_end"),
     ("[[overlap]]\nop = 'all_reduce'", "overlap 0: until and until_span; accepted: one of them"),
-    ("[[overlap]]\nuntil_span = 'nothing'", "overlap 0 (all communication): moves no wait"),
+    (
+        "[[overlap]]\nuntil_span = 'nothing'",
+        "overlap 0 (all communication): until_span = 'nothing' is the name of no "
+        "compute span; accepted: backward.0, backward.1, optimizer",
+    ),
+    ("[[overlap]]\nuntil_span = 'backward.0'", "overlap 0 (all communication): moves no wait"),
+    ("[[edit]]\nrank = 1\nranks = '0-1'\nscale = 2", "edit 0: rank = 1 beside ranks = '0-1'; accepted: one of them"),
     ("[[overlap]]\nuntil = 'issue'\n[[edit]]\nrank = 0\nnode = 3\nscale = 2", "edit 0: node = 3; overlaps number"),
     ("[[link]]\nname = '*'\nscale = 2", "[[link]] changes the links of a cluster: give one"),
     ("[[link]]\nscale = 2", "link 0: give it the name of links"),
     ("[[link]]\nname = '*'\nscale = 0", "link 0: scale = 0; accepted: more than 0"),
-    ("[links]\nlatency_s = 1e-6", "[links] is of the closed form: the transfers of this trace"),
+    (
+        "[links]\nlatency_s = 1e-6",
+        "[links] is of the closed form: the transfers of this trace have times of their own; "
+        "accepted: [[communication]], or a network (--comm)",
+    ),
     ("[links]\nlatency = 1", "links: latency = 1; accepted: latency_s, bytes_per_second"),
     ("[links]\nlatency_s = -1", "links: latency_s = -1; accepted: 0 to 1"),
     (f"x = {'[' * 5000}{']' * 5000}", "values are nested too deeply"),

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "backend/c10d/memory_limit.hpp"
 #include "backend/c10d/sparse.hpp"
 
 namespace prism {
@@ -54,8 +55,21 @@ PrismBackend::PrismBackend(GroupInfo group, std::unique_ptr<Route> route)
 void (*PrismBackend::without_gil)(c10::function_ref<void()>) = nullptr;
 
 PrismBackend::~PrismBackend() {
-  const auto drop = [this] { route_.reset(); };
+  const auto drop = [this] {
+    route_.reset();
+    drop_communicator(group_);
+  };
   without_gil ? without_gil(drop) : drop();
+}
+
+void PrismBackend::abort() {
+  route_->abort();
+  drop_communicator(group_);
+}
+
+void PrismBackend::shutdown() {
+  route_->shutdown();
+  drop_communicator(group_);
 }
 
 void PrismBackend::setGroupUid(const std::string& uid) {

@@ -31,8 +31,8 @@ class PrismBackend : public c10d::Backend {
   OptionsPtr getBackendOptions() override { return route_->options(); }
   std::uint64_t getSequenceNumberForGroup() override { return route_->sequence_number(); }
   void setSequenceNumberForGroup() override {}
-  void abort() override { route_->abort(); }
-  void shutdown() override { route_->shutdown(); }
+  void abort() override;
+  void shutdown() override;
   void setGroupUid(const std::string& uid) override;
   void eagerConnectSingleDevice(at::Device device) override;
   BackendPtr split(const c10::intrusive_ptr<c10d::Store>& store, const Vector<int>& ranks,

@@ -29,8 +29,15 @@ void before_other_callbacks(int task) {
   if (comms.empty() && !lend) return;
   auto wait = std::make_shared<WaitScope>();
   for (const auto comm : comms) wait->add(comm);
-  if (lend) client->lend_slot();
-  torch::autograd::Engine::get_default_engine().queue_callback([wait]() mutable { wait.reset(); });
+  const bool emulated = lend && client->is_emulated();
+  if (emulated)
+    client->sleep_outside();
+  else if (lend)
+    client->lend_slot();
+  torch::autograd::Engine::get_default_engine().queue_callback([wait, emulated]() mutable {
+    if (auto* ours = session_client(); ours && emulated) ours->wake_outside();
+    wait.reset();
+  });
 }
 
 }  // namespace

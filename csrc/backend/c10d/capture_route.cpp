@@ -92,6 +92,10 @@ class CaptureRoute : public Route {
     call.op = Op::kBarrier;
     call.type = c10d::OpType::BARRIER;
     call.async = false;
+    if (client().is_emulated()) {  // who is virtual cannot be looked for: all of them come
+      issue(call, [](c10d::Backend&) { return WorkPtr(); })->wait(kNoTimeout);
+      return;
+    }
     CommId comm = kNoComm;
     {
       const IssueScope scope(call, *group_, -1);
@@ -200,7 +204,7 @@ class CaptureRoute : public Route {
   // The answers pass through the coordinator, as what this rank gathers from itself: completions come when and where
   // they come with peers.
   int answer_alone(const Call& call, const Blocks& blocks, Operation& operation) {
-    const auto inputs = is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+    const auto inputs = put_in(call, blocks);
     const auto reply = ask_rules({*group_, operation.op, operation.reduce_op, operation.root, operation.peer,
                                   operation.tag, operation.number, inputs, blocks.outputs});
     if (call.op == Op::kRecv && call.peer < 0) {  // it is one of that peer's messages, too
@@ -220,6 +224,19 @@ class CaptureRoute : public Route {
     return reply.source;
   }
 
+  static std::vector<at::Tensor> put_in(const Call& call, const Blocks& blocks) {
+    const NotOfProgram scaling;
+    return is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs;
+  }
+
+  // What we do in the place of a real backend takes no emulated time.
+  struct StandingClock {
+    RankClient& client;
+    explicit StandingClock(RankClient& client) : client(client) { client.stand_clock(); }
+    ~StandingClock() { client.go_on_clock(); }
+    StandingClock(const StandingClock&) = delete;
+  };
+
   WorkPtr submit(const Call& call, const Blocks& blocks, Operation& operation, CommId comm) {
     synchronize_devices(blocks.outputs);  // earlier work on the device may still read them
     if (call.device && session_uses_device()) synchronize_device(*call.device);
@@ -235,8 +252,9 @@ class CaptureRoute : public Route {
       const int source = answer_alone(call, blocks, operation);
       return hand_over(call, blocks, operation, comm, sequence, source);
     }
-    operation.inputs =
-        stage(is_reduction(call.op) ? scaled_inputs(call.reduce_op, blocks.inputs) : blocks.inputs, call.op);
+    const StandingClock standing(client());
+    if (call.op == Op::kRecv && client().is_emulated()) operation.number = next_received(call);
+    operation.inputs = stage(put_in(call, blocks), call.op);
     if (!is_point_to_point(call.op)) operation.seq = sequence_++;
     return hand_over(call, blocks, operation, comm, operation.seq, -1);
   }
@@ -271,6 +289,7 @@ class CaptureRoute : public Route {
   }
 
   std::vector<Region> stage(const std::vector<at::Tensor>& tensors, Op op) {
+    const NotOfProgram staging;
     std::vector<Region> regions;
     for (const auto& tensor : tensors) {
       auto region = client().stage(bytes_of(tensor));

@@ -141,8 +141,9 @@ void CaptureWork::complete(const Outcome& outcome) {
         c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, error.message));
   } else {
     try {
-      TORCH_INTERNAL_ASSERT(outcome.regions.size() == blocks_.size());
-      for (std::size_t i = 0; i < blocks_.size(); ++i)
+      const NotOfProgram copying;
+      TORCH_INTERNAL_ASSERT(outcome.unchanged || outcome.regions.size() == blocks_.size());
+      for (std::size_t i = 0; i < outcome.regions.size(); ++i)
         if (blocks_[i].numel() > 0) copy_from_bytes(client_or_throw().data(outcome.regions[i]), blocks_[i]);
     } catch (...) {
       failure = std::current_exception();
@@ -150,14 +151,16 @@ void CaptureWork::complete(const Outcome& outcome) {
     if (outcome.source >= 0) source_ = outcome.source;
   }
   blocks_.clear();
-  record_transfer_done(comm_);
-  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
+  note_end(outcome.due_ns);
+  bool followed = false;  // by callbacks of the program
   {
     const std::lock_guard lock(mutex_);
     exception_ = failure;
     done_ = true;
     if (handed_out_) future_completed();
+    followed = handed_out_;
   }
+  if (auto* client = session_client(); client && followed) client->wake_clock();
   // Before the future: its callbacks may wait for this very work.
   record_callbacks(comm_, [&] {
     if (failure)
@@ -167,9 +170,17 @@ void CaptureWork::complete(const Outcome& outcome) {
   });
 }
 
+// Whether anybody will ask or not.
 void CaptureWork::answered() {
   blocks_.clear();
+  note_end();
   answered_ = true;
+}
+
+// For the recorder and the profiler; the first time counts.
+void CaptureWork::note_end(std::int64_t due_ns) {
+  record_transfer_done(comm_, due_ns);
+  if (const auto end_profiled = std::exchange(recordFunctionEndCallback_, nullptr)) end_profiled();
 }
 
 // Whether it was for this caller to complete it.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "backend/c10d/memory_limit.hpp"
 #include "backend/c10d/recording.hpp"
 
 namespace prism {
@@ -64,15 +65,18 @@ void release(void* data) {
 class CountingAllocator : public at::Allocator {
  public:
   at::DataPtr allocate(std::size_t bytes) override {
-    auto data = wrapped->allocate(bytes);
     auto* recorder = recorder_of_program();
+    const auto wanted = static_cast<std::int64_t>(bytes);
+    if (recorder) expect_room(*recorder, wanted);
+    auto data = wrapped->allocate(bytes);
     // Only memory with a plain deleter: another context could not be told from ours when it is released.
     if (!recorder || bytes == 0 || !data.get() || data.get() != data.get_context() ||
-        !data.compare_exchange_deleter(wrapped_deleter, &release))
+        data.get_deleter() != wrapped_deleter)
       return data;
+    if (!recorder->memory(wanted)) throw_out_of_memory(recorder->memory_in_use(), wanted);  // another thread came first
+    if (!data.compare_exchange_deleter(wrapped_deleter, &release)) return data;
     if (fill) std::memset(data.get(), 0, bytes);
     sizes().insert(data.get(), bytes);
-    recorder->memory(static_cast<std::int64_t>(bytes));
     return data;
   }
   at::DeleterFnPtr raw_deleter() const override { return &release; }

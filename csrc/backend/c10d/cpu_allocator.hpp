@@ -1,6 +1,6 @@
 // The allocator hook for recorded memory on the CPU: wraps torch's CPU allocator and tells the recorder of every
 // allocation and release. "Bytes" are those requested at this allocator; memory from NumPy, shared memory and files
-// does not pass here.
+// does not pass here. What would exceed the rank's limit raises torch.OutOfMemoryError.
 #pragma once
 
 namespace prism {

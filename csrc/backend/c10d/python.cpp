@@ -8,6 +8,7 @@
 
 #include "backend/c10d/backend.hpp"
 #include "backend/c10d/cpu_allocator.hpp"
+#include "backend/c10d/memory_limit.hpp"
 #include "backend/c10d/recording.hpp"
 #include "backend/c10d/session.hpp"
 #include "backend/c10d/solo.hpp"
@@ -61,7 +62,7 @@ py::object wait_future(const std::shared_ptr<torch::jit::PythonFutureWrapper>& f
 }
 
 void start_recorder(int rank, int world_size, const std::string& path, bool timed, const std::string& progress_model,
-                    const std::string& metadata, bool wall_clock) {
+                    const std::string& metadata, const std::string& clock, std::optional<std::int64_t> memory_limit) {
   Recorder::Options options;
   options.rank = rank;
   options.world_size = world_size;
@@ -69,9 +70,39 @@ void start_recorder(int rank, int world_size, const std::string& path, bool time
   options.timed = timed;
   options.progress_model = progress_model;
   options.metadata_json = metadata;
-  if (auto* client = session_client(); client && !wall_clock)
-    options.clock = [client] { return now_ns() - client->off_slot_ns(); };
+  options.memory_limit = memory_limit.value_or(kNoMemoryLimit);
+  if (clock != "slot" && clock != "own" && clock != "wall")
+    throw std::invalid_argument("clock '" + clock + "'; accepted: slot, own, wall");
+  if (auto* client = session_client(); client && clock == "slot")
+    options.clock = [client] { return client->emulated_now_ns(); };
+  else if (client && clock == "own")
+    options.clock = [client] { return now_ns() - client->waiting_ns(); };
   value_or_throw(without_gil([&] { return Recorder::start(std::move(options)); }));
+}
+
+// `changed(bytes)`: see tell_communicator_memory().
+void start_communicators(int rank, int ranks_per_node, std::optional<std::int64_t> each, const py::object& changed) {
+  count_communicators({.rank = rank, .ranks_per_node = std::max(ranks_per_node, 1), .each = each.value_or(-1)});
+  if (changed.is_none()) return;
+  auto* function = new py::function(changed);  // for the life of the process
+  tell_communicator_memory([function](std::int64_t bytes) {
+    if (!Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    (*function)(bytes);
+  });
+}
+
+py::object memory_in_use() {
+  const auto* recorder = Recorder::active();
+  if (!recorder) return py::none();
+  const auto in_use = recorder->memory_in_use();
+  py::dict told;
+  told["tensors"] = in_use.tensors;
+  told["tensors_peak"] = in_use.tensors_peak;
+  told["communicators"] = in_use.communicators;
+  told["communicators_peak"] = in_use.communicators_peak;
+  told["peak"] = in_use.peak;
+  return told;
 }
 
 // What AtenExecutor makes of the members' tensors, given in rank order.
@@ -138,7 +169,9 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
                                               std::optional<std::vector<std::int32_t>> data_for_ranks,
                                               const std::vector<HostTuple>& hosts, int link_fd, double host_timeout_s,
                                               std::vector<int> device_of_rank, std::shared_ptr<DeviceSwap> device_swap,
-                                              bool swap_always, int more_ranks_fd, bool data_of_whole_numbers) {
+                                              bool swap_always, int more_ranks_fd, bool data_of_whole_numbers,
+                                              std::shared_ptr<Emulation> emulation, std::string emulation_data,
+                                              bool check_values, std::uint64_t data_limit_bytes) {
   if (schedule != "need" && schedule != "round-robin")
     throw std::invalid_argument("schedule '" + schedule + "'; accepted: need, round-robin");
   Coordinator::Options options;
@@ -160,6 +193,10 @@ std::unique_ptr<Coordinator> make_coordinator(std::string address, int world_siz
   options.data_directory = std::move(data_directory);
   options.data_for_ranks = std::move(data_for_ranks);
   options.data_of_whole_numbers = data_of_whole_numbers;
+  options.emulation = std::move(emulation);
+  options.emulation_data = std::move(emulation_data);
+  options.check_values = check_values;
+  options.data_limit_bytes = data_limit_bytes;
   return std::make_unique<Coordinator>(std::move(options), std::make_shared<AtenExecutor>());
 }
 
@@ -208,6 +245,7 @@ PYBIND11_MODULE(_c10d, module) {
   using namespace prism;
   using NoGil = py::call_guard<py::gil_scoped_release>;
   py::module_::import("torch.distributed");
+  py::module_::import("prismllm._replay");  // defines Emulation
   PrismBackend::without_gil = [](c10::function_ref<void()> drop) {
     if (!Py_IsInitialized() || !PyGILState_Check()) return drop();
     const py::gil_scoped_release no_gil;
@@ -241,6 +279,7 @@ PYBIND11_MODULE(_c10d, module) {
         throw py::attribute_error("PrismBackend has no attribute '" + name + "'");
       });
 
+  module.def("is_emulated", [] { return session_client() && session_client()->is_emulated(); });
   module.def("watches_waits", [] { return Recorder::active() || session_client(); });
   module.def("wait_future", &wait_future, py::arg("future"), py::arg("blocking"));
   module.def("connect", &session_connect, py::arg("address"), py::arg("rank"), py::arg("world_size"), NoGil());
@@ -282,7 +321,9 @@ PYBIND11_MODULE(_c10d, module) {
            py::arg("schedule") = "need", py::arg("data_directory") = "", py::arg("data_for_ranks") = py::none(),
            py::arg("hosts") = std::vector<HostTuple>(), py::arg("link_fd") = -1, py::arg("host_timeout_s") = 10.0,
            py::arg("device_of_rank") = std::vector<int>(), py::arg("device_swap") = nullptr,
-           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false)
+           py::arg("swap_always") = false, py::arg("more_ranks_fd") = -1, py::arg("data_of_whole_numbers") = false,
+           py::arg("emulation") = nullptr, py::arg("emulation_data") = "", py::arg("check_values") = false,
+           py::arg("data_limit_bytes") = 0)
       .def("run", &serve<Coordinator>, NoGil(),
            "Returns when every rank has finished; raises RuntimeError otherwise, OSError where the system refuses.")
       .def("abort",
@@ -309,8 +350,19 @@ PYBIND11_MODULE(_c10d, module) {
   module.def("reduce_tensors", &reduce_tensors, py::arg("inputs"), py::arg("reduce_op"));
   module.def("install_cpu_allocator", &install_cpu_allocator);
   module.def("start_recorder", &start_recorder, py::arg("rank"), py::arg("world_size"), py::arg("path"),
-             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("wall_clock") = false,
-             "wall_clock: also the time without a slot counts.");
+             py::arg("timed"), py::arg("progress_model"), py::arg("metadata"), py::arg("clock") = "slot",
+             py::arg("memory_limit") = py::none(),
+             "clock: what counts is the time with a slot; own: and what the rank sleeps by itself; wall: all.");
+  module.def("start_communicators", &start_communicators, py::arg("rank"), py::arg("ranks_per_node"),
+             py::arg("each") = py::none(), py::arg("changed") = py::none(),
+             "Counts what communicators hold, or `each` of them; see memory_limit.hpp.");
+  module.def("memory_in_use", &memory_in_use, "Bytes of this rank; None where nothing is counted.");
+  module.def(
+      "set_memory_limit",
+      [](std::optional<std::int64_t> bytes) {
+        if (auto* recorder = Recorder::active()) recorder->set_memory_limit(bytes.value_or(kNoMemoryLimit));
+      },
+      py::arg("bytes"));
   module.def("finish_recorder", [] { value_or_throw(without_gil([] { return Recorder::finish(); })); });
   module.def("recording", [] { return Recorder::active() != nullptr; });
   module.def(

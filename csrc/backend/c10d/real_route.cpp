@@ -21,7 +21,10 @@ class RealRoute : public Route {
   WorkPtr issue(Call& call, Forward forward) override {
     expect_waits_after_backward();
     const IssueScope scope(call, group_, batch_);
-    auto work = forward(*inner_);
+    auto work = [&] {
+      const NotOfProgram inside;  // what the backend takes for itself
+      return forward(*inner_);
+    }();
     if (scope.comm() == kNoComm) return work;
     if (batch_ >= 0) batch_comms_.push_back(scope.comm());
     if (!work) return work;  // of a coalesced batch: the batch's work comes from end_coalescing()

@@ -1,9 +1,13 @@
 #include "backend/c10d/recording.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
+#include <string_view>
 #include <utility>
 
+#include "backend/c10d/memory_limit.hpp"
 #include "backend/c10d/tensors.hpp"
 
 namespace prism {
@@ -22,7 +26,13 @@ struct HandedOut {
   bool operator==(const HandedOut&) const = default;
 };
 std::vector<HandedOut> unwaited_futures;
-thread_local int others = 0;  // scopes of this thread that are not the program's
+
+bool is_gloos_thread() {
+  char name[16] = {};  // ProcessGroupGloo::runLoop names it
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return std::string_view(name).starts_with("pt_gloo");
+}
+thread_local int others = is_gloos_thread();  // scopes of this thread that are not the program's
 
 }  // namespace
 
@@ -42,6 +52,7 @@ IssueScope::IssueScope(const Call& call, const GroupInfo& group, std::int32_t ba
   info.batch = batch;
   info.input_bytes = total_bytes(call.inputs);
   info.output_bytes = total_bytes(call.outputs);
+  use_communicator(*recorder, call, group, batch >= 0);
   comm_ = recorder->begin_issue(info);
 }
 
@@ -56,6 +67,8 @@ IssueScope::~IssueScope() {
 
 NotOfProgram::NotOfProgram() { ++others; }
 NotOfProgram::~NotOfProgram() { --others; }
+OfProgram::OfProgram() : others_(std::exchange(others, 0)) {}
+OfProgram::~OfProgram() { others = others_; }
 
 Recorder* recorder_of_program() { return others > 0 ? nullptr : Recorder::active(); }
 
@@ -75,8 +88,9 @@ void WaitScope::add(CommId comm) {
   comm_waited(comm);
 }
 
-void record_transfer_done(CommId comm) {
-  if (auto* recorder = comm == kNoComm ? nullptr : Recorder::active()) recorder->transfer_done(comm, recorder->now());
+void record_transfer_done(CommId comm, std::int64_t at_ns) {
+  if (auto* recorder = comm == kNoComm ? nullptr : Recorder::active())
+    recorder->transfer_done(comm, at_ns >= 0 ? at_ns : recorder->now());
 }
 
 void future_taken(CommId comm, const void* future) {

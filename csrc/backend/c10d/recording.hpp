@@ -38,7 +38,8 @@ class WaitScope {
   Recorder* recorder_;
 };
 
-// While it lives, what this thread does is not the program's: its waits, spans and allocations are not recorded.
+// While it lives, what this thread does is not the program's: its waits, spans and allocations are not recorded. Gloo's
+// own threads are in no other state, but for the callbacks that they run.
 class NotOfProgram {
  public:
   NotOfProgram();
@@ -46,19 +47,34 @@ class NotOfProgram {
   NotOfProgram(const NotOfProgram&) = delete;
   NotOfProgram& operator=(const NotOfProgram&) = delete;
 };
+// The reverse.
+class OfProgram {
+ public:
+  OfProgram();
+  ~OfProgram();
+  OfProgram(const OfProgram&) = delete;
+  OfProgram& operator=(const OfProgram&) = delete;
+
+ private:
+  const int others_;
+};
 
 // The recorder, for what this thread does now; nullptr also where that is not the program's.
 Recorder* recorder_of_program();
 
 // Completion of this member's part, now.
-void record_transfer_done(CommId comm);
+// `at_ns`: on the emulated clock; -1: now.
+void record_transfer_done(CommId comm, std::int64_t at_ns = -1);
 
 // Runs `complete`, which runs a future's callbacks: what they do hangs on `cause`.
 template <typename Complete>
 void record_callbacks(CommId cause, Complete complete) {
   auto* recorder = cause == kNoComm ? nullptr : Recorder::active();
   if (recorder) recorder->begin_callback(cause);
-  complete();
+  {
+    const OfProgram callbacks;
+    complete();
+  }
   if (recorder && Recorder::active() == recorder) recorder->end_callback();
 }
 

@@ -45,6 +45,7 @@ class CaptureWork : public c10d::Work {
 
  private:
   void rethrow_if_failed() const;
+  void note_end(std::int64_t due_ns = -1);
   bool take_answer();
 
   const std::shared_ptr<const GroupInfo> group_;

@@ -43,8 +43,26 @@ Result<void> RankClient::wait(std::span<const WorkId> works, Deadline deadline) 
 bool RankClient::poll(WorkId work) { return impl_->poll(work); }
 void RankClient::lend_slot() { impl_->lend_slot(); }
 void RankClient::without_slot(const std::function<void()>& blocking) { impl_->without_slot(blocking); }
+void RankClient::sleep_outside() {
+  if (!impl_->inert_) impl_->sleep_outside();
+}
+void RankClient::wake_outside() {
+  if (!impl_->inert_) impl_->wake_outside();
+}
 void RankClient::note_device_use() { impl_->uses_device_ = true; }
 std::int64_t RankClient::off_slot_ns() const { return impl_->off_slot_ns(); }
+std::int64_t RankClient::waiting_ns() const { return impl_->waiting_ns(); }
+bool RankClient::is_emulated() const { return impl_->clock_.has_value(); }
+std::int64_t RankClient::emulated_now_ns() const { return impl_->emulated_now_ns(); }
+void RankClient::stand_clock() {
+  if (impl_->clock_) impl_->with_clock([](EmulatedClock& clock) { clock.stand(); });
+}
+void RankClient::go_on_clock() {
+  if (impl_->clock_) impl_->with_clock([](EmulatedClock& clock) { clock.go_on(); });
+}
+void RankClient::wake_clock() {
+  if (impl_->clock_) impl_->with_clock([](EmulatedClock& clock) { clock.wake(); });
+}
 void RankClient::finish(const std::string& error_text) { impl_->finish(error_text); }
 
 }  // namespace prism

@@ -24,6 +24,8 @@ struct Outcome {
   Result<void> status;
   std::vector<Region> regions;
   std::int32_t source = -1;  // recv: group rank of the sender
+  std::int64_t due_ns = -1;  // when it was due on the emulated clock; -1: there is none
+  bool unchanged = false;    // no regions: outputs stay as they are
 };
 
 class RankClient {
@@ -62,6 +64,9 @@ class RankClient {
   // The calling thread is about to sleep in something that cannot be hooked (ivalue::Future::wait): lend the slot now,
   // ask for it again when an outstanding operation completes.
   void lend_slot();
+  // The same where nobody can be asked to run something: between the two the calling thread sleeps in futures.
+  void sleep_outside();
+  void wake_outside();
   // Runs `blocking` (which sleeps in something that is not ours) with the slot given back.
   void without_slot(const std::function<void()>& blocking);
 
@@ -86,6 +91,18 @@ class RankClient {
 
   // Nanoseconds since connect() during which this rank had no slot; lets the recorder count on-slot time only.
   std::int64_t off_slot_ns() const;
+  // The same, but for what it has slept in something of its own (a timed sleep, a file), its slot lent.
+  std::int64_t waiting_ns() const;
+  // --- emulation: this rank is real, others are virtual
+  bool is_emulated() const;
+  // Of this rank's emulated clock, ns. Where there is none: CLOCK_MONOTONIC less off_slot_ns().
+  std::int64_t emulated_now_ns() const;
+  // Between the two this process's time is ours and does not count.
+  void stand_clock();
+  void go_on_clock();
+  // A thread of the program is about to run although its rank was asleep.
+  void wake_clock();
+
   // Says that the program ended well (empty) or with this error text (a traceback), then closes.
   void finish(const std::string& error_text);
 

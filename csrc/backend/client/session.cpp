@@ -47,6 +47,7 @@ Result<void> RankClient::Impl::connect() {
   staging_ = std::make_unique<Staging>(*memory_, options_.rank);
   lend_after_ns_ = std::max<std::int64_t>(welcome->lend_after_ns, 100'000);
   swaps_devices_ = welcome->swaps_devices;
+  if (welcome->emulated) clock_.emplace(memory_->clock(options_.rank));
   if (swaps_devices_) allow_tracing_by_peer_of(socket_.get());
   off_slot_since_ns_ = now_ns();
   requested_ = true;
@@ -66,6 +67,7 @@ Result<void> RankClient::Impl::connect() {
   // The wait for a turn has no limit of its own: all others may be before this one.
   PRISM_RETURN_IF_ERROR(need_slot(lock));
   off_slot_ns_ = 0;
+  if (clock_) clock_->begin(0);
   return {};
 }
 
@@ -135,6 +137,7 @@ void RankClient::Impl::handle(Lock& lock, const wire::Frame& frame) {
       break;
     case MessageType::kCompletion:
       read(wire::decode<wire::Completion>(frame), [&](wire::Completion& completion) {
+        if (clock_ && completion.due_ns >= 0) clock_->saw(completion.due_ns);
         if (slot_ == Slot::kHeld)
           deliver(lock, std::move(completion));
         else
@@ -179,12 +182,13 @@ void RankClient::Impl::fail(Lock& lock, Error error) {
   if (error_) return;
   error_ = std::move(error);
   unpark(lock);
-  for (auto& completion : std::exchange(early_, {})) deliver(lock, wire::Completion{completion.work, -1, error_, {}});
+  for (auto& completion : std::exchange(early_, {}))
+    deliver(lock, wire::Completion{.work = completion.work, .error = error_});
   std::vector<WorkId> open;
   for (const auto& [id, work] : works_)
     if (!work.delivered && !work.from_store) open.push_back(id);
   std::sort(open.begin(), open.end());
-  for (const WorkId work : open) deliver(lock, wire::Completion{work, -1, error_, {}});
+  for (const WorkId work : open) deliver(lock, wire::Completion{.work = work, .error = error_});
   for (Waiter* waiter : waiters_) waiter->wake.notify_all();
   slot_granted_.notify_all();
 }
@@ -193,7 +197,9 @@ Result<void> RankClient::Impl::enter(Lock& lock) {
   if (inert_) return Error{ErrorCode::kAborted, "this process was forked from a rank and is none itself"};
   if (error_) return *error_;
   activity_here(lock) = Activity::kRuns;
-  return need_slot(lock);
+  PRISM_RETURN_IF_ERROR(need_slot(lock));
+  if (clock_) clock_->wake();
+  return {};
 }
 
 void RankClient::Impl::finish(const std::string& error_text) {

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "backend/client/emulated_clock.hpp"
 #include "backend/client/rank_client.hpp"
 #include "backend/client/staging.hpp"
 #include "backend/protocol/messages.hpp"
@@ -23,6 +24,7 @@
 namespace prism {
 
 struct RankClient::Impl {
+  using Lock = std::unique_lock<std::mutex>;
   explicit Impl(const Options& options) : options_(options) {}
   ~Impl();
   // session.cpp
@@ -38,8 +40,17 @@ struct RankClient::Impl {
   // slot.cpp
   void lend_slot();
   void without_slot(const std::function<void()>& blocking);
+  void sleep_outside();
+  void wake_outside();
   std::int64_t off_slot_ns();
+  std::int64_t waiting_ns();
   std::atomic<bool> uses_device_{false};
+  std::int64_t emulated_now_ns();
+  template <typename Use>
+  void with_clock(Use&& use) {
+    Lock lock(mutex_);
+    use(*clock_);
+  }
   // store.cpp: sends the request; with `deadline`, waits for what is not there yet
   Result<wire::StoreReply> ask_store(wire::StoreRequest request, std::optional<Deadline> deadline = {});
   Result<void> tell_store(wire::StoreRequest request);
@@ -47,12 +58,12 @@ struct RankClient::Impl {
 
   std::unique_ptr<SharedMemory> memory_;
   std::unique_ptr<Staging> staging_;
+  std::optional<EmulatedClock> clock_;  // of an emulation, from connect() on; under mutex_
   const Options options_;
   std::atomic<bool> inert_{false};  // in a forked child: this session is its parent's
 
  private:
   friend struct ForkGuard;
-  using Lock = std::unique_lock<std::mutex>;
 
   // A thread that sleeps in wait() or in a store call.
   struct Waiter {
@@ -102,6 +113,7 @@ struct RankClient::Impl {
   void granted(Lock& lock, std::uint64_t number);
   void give_back(Lock& lock, wire::Release release, Slot to);
   void give_back_if_all_wait(Lock& lock);
+  void fall_asleep_outside(Lock& lock);
   bool others_run(Lock& lock, bool but_this);
   bool somebody_wakes(Lock& lock) const;
   void request_slot(Lock& lock);
@@ -115,7 +127,7 @@ struct RankClient::Impl {
   wire::Quietness quietness(Lock& lock);
   Activity& activity_here(Lock& lock);
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   UniqueFd socket_;
   std::optional<Error> error_;  // the run's first error, or that the session is over
   bool finished_ = false;
@@ -134,7 +146,7 @@ struct RankClient::Impl {
   bool requested_ = false;
   std::uint64_t grant_ = 0;
   std::condition_variable slot_granted_;
-  std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0;
+  std::int64_t off_slot_since_ns_ = 0, off_slot_ns_ = 0, lent_ns_ = 0;
   bool swaps_devices_ = false;  // this run's coordinator does
   enum class Device { kHere, kLeaving, kAway } device_ = Device::kHere;
   std::unordered_map<pid_t, std::uint64_t> sleeps_;  // of this process's threads, when it had left the device

@@ -18,10 +18,12 @@ RankClient::Impl::Activity& RankClient::Impl::activity_here(Lock&) {
 
 void RankClient::Impl::granted(Lock& lock, std::uint64_t number) {
   grant_ = number;
+  const std::int64_t off_slot = now_ns() - off_slot_since_ns_;
+  off_slot_ns_ += off_slot;
+  if (slot_ == Slot::kLent) lent_ns_ += off_slot;
   slot_ = Slot::kHeld;
   device_ = Device::kHere;
   requested_ = false;
-  off_slot_ns_ += now_ns() - off_slot_since_ns_;
   watched_ns_ = 0;
   for (auto& completion : std::exchange(early_, {})) deliver(lock, std::move(completion));
   slot_granted_.notify_all();
@@ -75,6 +77,12 @@ void RankClient::Impl::give_back_if_all_wait(Lock& lock) {
     release.patience_ns = std::max<std::int64_t>(earliest.left().count(), 1);
   std::sort(release.works.begin(), release.works.end());
   release.works.erase(std::unique(release.works.begin(), release.works.end()), release.works.end());
+  // Who waits for a key of the store waits for something that takes host time.
+  const bool for_store = std::any_of(release.works.begin(), release.works.end(), [&](WorkId work) {
+    const auto found = works_.find(work);
+    return found != works_.end() && found->second.from_store;
+  });
+  if (clock_ && !for_store) clock_->block();
   give_back(lock, std::move(release), Slot::kBlocked);
 }
 
@@ -106,6 +114,7 @@ void RankClient::Impl::lend_slot() {
   if (inert_ || error_ || slot_ != Slot::kHeld) return;
   activity_here(lock) = Activity::kRuns;
   if (others_run(lock, true)) return;
+  if (clock_) clock_->block();
   wire::Release release;
   release.kind = wire::ReleaseKind::kLend;
   give_back(lock, std::move(release), Slot::kLent);
@@ -113,17 +122,40 @@ void RankClient::Impl::lend_slot() {
 
 void RankClient::Impl::without_slot(const std::function<void()>& blocking) {
   if (inert_) return blocking();
-  lend_slot();
-  {
-    Lock lock(mutex_);
-    activity_here(lock) = Activity::kOutside;
-    if (in_callback()) callback_falls_asleep(lock);
-  }
+  sleep_outside();
   blocking();
+  wake_outside();
+}
+
+void RankClient::Impl::sleep_outside() {
+  lend_slot();
+  Lock lock(mutex_);
+  activity_here(lock) = Activity::kOutside;
+  if (in_callback()) callback_falls_asleep(lock);
+}
+
+void RankClient::Impl::wake_outside() {
   Lock lock(mutex_);
   if (in_callback()) callback_wakes(lock);
   activity_here(lock) = Activity::kRuns;
   if (!error_) static_cast<void>(need_slot(lock));
+  if (clock_) clock_->wake();
+}
+
+// A callback has returned, and the threads that sleep in futures sleep on: so does the emulated clock.
+void RankClient::Impl::fall_asleep_outside(Lock& lock) {
+  if (!clock_ || slot_ != Slot::kHeld || error_ || others_run(lock, false)) return;
+  bool any = false;
+  for (const auto& [thread, activity] : threads_) {
+    if (activity != Activity::kOutside) continue;
+    if (thread_state(thread) != ThreadState::kForever) return;
+    any = true;
+  }
+  if (!any) return;
+  clock_->block();
+  wire::Release release;
+  release.kind = wire::ReleaseKind::kLend;
+  give_back(lock, std::move(release), Slot::kLent);
 }
 
 void RankClient::Impl::yield(Lock& lock, bool polls_store) {
@@ -136,9 +168,21 @@ void RankClient::Impl::yield(Lock& lock, bool polls_store) {
   static_cast<void>(need_slot(lock));
 }
 
+std::int64_t RankClient::Impl::emulated_now_ns() {
+  if (!clock_) return now_ns() - off_slot_ns();
+  Lock lock(mutex_);
+  return clock_->now_ns();
+}
+
 std::int64_t RankClient::Impl::off_slot_ns() {
   Lock lock(mutex_);
   return off_slot_ns_ + (slot_ == Slot::kHeld || error_ ? 0 : now_ns() - off_slot_since_ns_);
+}
+
+std::int64_t RankClient::Impl::waiting_ns() {
+  Lock lock(mutex_);
+  const bool waits = slot_ != Slot::kHeld && slot_ != Slot::kLent && !error_;
+  return off_slot_ns_ - lent_ns_ + (waits ? now_ns() - off_slot_since_ns_ : 0);
 }
 
 // On a machine with more to do than processors a thread may wait for one a long time: that is not idling.
@@ -198,6 +242,7 @@ void RankClient::Impl::watch(Lock& lock) {
   watched_cpu_ns_ = cpu;
   if (first) return;
   if (slot_ == Slot::kHeld && idle && !somebody_wakes(lock)) {
+    if (clock_) clock_->wake();  // it sleeps in what is not ours: a device, a file
     wire::Release release;
     release.kind = wire::ReleaseKind::kLend;
     give_back(lock, std::move(release), Slot::kLent);

@@ -39,7 +39,7 @@ Result<WorkId> RankClient::Impl::issue(const Operation& operation, Completion do
   work.done = std::move(done);
   work.output_bytes = operation.output_bytes;
   work.nested = in_callback();
-  send(lock, wire::Issue{id, operation});
+  send(lock, wire::Issue{id, clock_ ? clock_->issues() : -1, operation});
   return id;
 }
 
@@ -62,7 +62,7 @@ void RankClient::Impl::deliver(Lock& lock, wire::Completion completion) {
   Work& work = found->second;
   work.delivered = true;
   if (!completion.error) {
-    bool expected = completion.regions.size() == work.output_bytes.size();
+    bool expected = completion.regions.size() == (completion.unchanged ? 0 : work.output_bytes.size());
     for (std::size_t i = 0; expected && i < completion.regions.size(); ++i)
       expected = completion.regions[i].bytes == work.output_bytes[i] && memory_->contains(completion.regions[i]);
     if (!expected)
@@ -143,7 +143,7 @@ void RankClient::Impl::run_callbacks() {
     lock.unlock();
     if (done) {
       const Outcome outcome{completion.error ? Result<void>(*completion.error) : Result<void>(), completion.regions,
-                            completion.source};
+                            completion.source, completion.due_ns, completion.unchanged};
       done(outcome);
       done = nullptr;  // not under our lock: what it holds may need other locks to go (Python's, for a tensor)
     }
@@ -154,6 +154,7 @@ void RankClient::Impl::run_callbacks() {
     if (callbacks_asleep_ == 0) unpark(lock);
     if (!callbacks_.empty()) callback_queued_.notify_one();
     give_back_if_all_wait(lock);
+    fall_asleep_outside(lock);
   }
 }
 
@@ -213,6 +214,8 @@ Result<void> RankClient::Impl::wait_for(Lock& lock, std::vector<WorkId> works, D
   waiters_.erase(place);
   const bool complete = waiter.missing == 0;
   leave_wait(waiter);
+  if (complete && !error_) static_cast<void>(need_slot(lock));
+  if (clock_) clock_->wake();
   if (error_ && !complete) return *error_;
   if (!complete)
     return Error{ErrorCode::kTimeout,

@@ -14,6 +14,7 @@
 #include "backend/coordinator/scheduler.hpp"
 #include "backend/device/residency.hpp"
 #include "core/result.hpp"
+#include "replay/emulation.hpp"
 
 namespace prism {
 
@@ -39,6 +40,7 @@ class Coordinator {
     std::string data_directory;  // empty folder to record communications' tensors into; "": they are not kept
     std::optional<std::vector<std::int32_t>> data_for_ranks;  // only what these receive; ascending
     bool data_of_whole_numbers = false;                       // only tensors of integers and bool
+    std::uint64_t data_limit_bytes = 0;                       // more, equal ones once, is an error; 0: no limit
     std::chrono::nanoseconds operation_timeout = std::chrono::minutes(30);
     std::chrono::nanoseconds lend_after = std::chrono::milliseconds(2);  // a holder without processor time lends
     std::chrono::nanoseconds maximal_tenure =
@@ -47,6 +49,10 @@ class Coordinator {
     std::vector<int> device_of_rank;  // empty: no accelerator; else each slot is of one device, in turn
     SwapMode swap_mode = SwapMode::kNever;
     std::shared_ptr<DeviceSwap> device_swap;  // viable, unless kNever
+    // Where not null: its sandbox are the ranks that come; the others are virtual. Takes one slot for each that comes.
+    std::shared_ptr<Emulation> emulation;
+    bool check_values = false;   // whether real ranks send what they sent when `emulation_data` was recorded
+    std::string emulation_data;  // what virtual members put in, a folder of `prism capture --data`; "": made up
     // A pipe whose other end is open as long as ranks may still come: not all need to. -1: all come, and soon.
     int more_ranks_fd = -1;                           // taken over
     std::uint64_t address_space_bytes = 16ull << 40;  // reserved, not used, for the ranks' windows of shared memory

@@ -38,6 +38,21 @@ struct Arrival {
   Operation operation;
 };
 
+// Of an exchange with virtual members: which of its parts are due, and what they get.
+struct Emulated {
+  struct Part {
+    std::uint32_t comm = 0;    // of the rank, as Emulation::find() says
+    std::int64_t due_ns = -1;  // -1: it is not due yet
+    bool delivered = false;
+  };
+  std::vector<Part> parts;     // by arrival
+  std::shared_ptr<void> held;  // what readers read
+  std::vector<Region> results;
+  bool complete = false;   // everything that anybody gets is there
+  bool invented = false;   // something that a virtual member puts in is not known
+  bool unchanged = false;  // then: what is in the outputs stays
+};
+
 struct Exchange : Pending {
   std::shared_ptr<Group> group;
   std::uint64_t seq = 0;  // collectives: per group; messages: order of coming
@@ -50,8 +65,10 @@ struct Exchange : Pending {
   std::uint64_t timeout = 0;    // handle in Timeouts
   std::optional<Error> failed;  // timed out; members that come late learn it
   bool isolated = true;         // every member had nothing else outstanding when it came
+  std::size_t expected = 0;     // arrivals of real members; the others' are filled in
+  std::shared_ptr<Emulated> emulated;
 
-  bool complete() const { return arrived == arrivals.size(); }
+  bool complete() const { return arrived == expected; }
   const Operation& operation() const { return arrivals[static_cast<std::size_t>(first)].operation; }
   // "all_reduce #5 of group 'tp0'", "recv #3 from rank 2, tag 7, of group 'world'"
   std::string describe() const override;

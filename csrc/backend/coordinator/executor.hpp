@@ -1,5 +1,7 @@
-// The seam between the coordinator and whoever does its arithmetic. Called on the coordinator's executor thread only.
+// The seam between the coordinator and whoever does its arithmetic. reduce() is called on the coordinator's executor
+// thread only, the others on its loop.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,6 +21,10 @@ struct ReducePiece {
   // not divided for AVG; numel elements. At least one input is in it.
   std::byte* part = nullptr;
   std::span<const std::uint8_t> in_part;
+  // Where not null: what other members have put in, reduced in accumulation_type() and not divided; comes first. AVG
+  // then divides by `members`.
+  const std::byte* initial = nullptr;
+  std::size_t members = 0;
 };
 
 class Executor {
@@ -28,6 +34,8 @@ class Executor {
   virtual Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) = 0;
   // kNone where the reduction is not defined.
   virtual DType accumulation_type(DType dtype, ReduceOp op) const = 0;
+  // Values for what nobody knows: standard normal numbers, zeros where they are whole; the same in every run.
+  virtual void make_up(DType, std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), std::byte{0}); }
 };
 
 }  // namespace prism

@@ -47,7 +47,9 @@ Coordinator::Impl::Impl(Options options, std::shared_ptr<Executor> executor)
       scheduler_(options_.hosts.empty() ? Scheduler(std::max(options_.world_size, 1), std::max(options_.slots, 1),
                                                     options_.schedule, options_.device_of_rank)
                                         : Scheduler(places(hosts_), options_.schedule)),
-      matcher_(std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); }),
+      matcher_(
+          std::max(options_.world_size, 1), [this](int rank, int delta) { scheduler_.urge(rank, delta); },
+          options_.emulation ? options_.emulation->sandbox() : std::vector<int>()),
       store_([this](int rank, wire::StoreReply answer) { send_or_hold(rank, answer.work, answer); }),
       quiet_watch_(io_, std::max(options_.world_size, 1),
                    {[this](std::uint64_t probe) {
@@ -133,6 +135,7 @@ Result<void> Coordinator::Impl::run() {
   memory_->control().budget_bytes.store(budget);
   results_ = std::make_unique<WindowAllocator>(*memory_, memory_->coordinator());
   if (!options_.data_directory.empty()) PRISM_RETURN_IF_ERROR(start_recording(budget));
+  if (options_.emulation) PRISM_RETURN_IF_ERROR(start_emulation());
   PRISM_RETURN_IF_ERROR(listen());
   PRISM_RETURN_IF_ERROR(listen_for_hosts());
   started_ns_ = now_ns();
@@ -141,10 +144,10 @@ Result<void> Coordinator::Impl::run() {
   wait_for_more_ranks();
   join_timer_.expires_after(options_.join_timeout);
   join_timer_.async_wait([this](boost::system::error_code error) {
-    if (error || joined_ == options_.world_size || options_.more_ranks_fd >= 0) return;
+    if (error || joined_ >= expected_ || options_.more_ranks_fd >= 0) return;
     std::vector<int> absent;
     for (int rank = 0; rank < options_.world_size; ++rank)
-      if (!at(rank).joined) absent.push_back(rank);
+      if (!at(rank).joined && !matcher_.is_virtual(rank)) absent.push_back(rank);
     fail_from_loop({ErrorCode::kTimeout, fmt::format("ranks {} have not connected within {:.0f} s", ranges_text(absent),
                                                      std::chrono::duration<double>(options_.join_timeout).count())});
   });
@@ -160,6 +163,7 @@ Result<void> Coordinator::Impl::run() {
   ended_ns_ = now_ns();
   executor_thread_.join();
   stop_swapping();
+  if (emulator_) emulator_->stop();
   if (first_error_) return *first_error_;
   return recorder_ ? finish_recording() : Result<void>();
 }
@@ -265,6 +269,15 @@ std::string Coordinator::Impl::statistics_json() const {
                     {"distinct", data.distinct},
                     {"stored_bytes", data.stored_bytes},
                     {"write_s", data.seconds}};
+  }
+  if (emulator_ && ended_ns_ != 0) {
+    auto& emulation = json["emulation"] = nlohmann::ordered_json::parse(emulator_->statistics_json());
+    emulation["known_values"] = known_;
+    if (options_.check_values)
+      emulation["checked_values"] = {{"checked", checked_}, {"different", different_}, {"first", first_different_}};
+    auto& invented = emulation["invented_values"] = nlohmann::ordered_json::array();
+    for (const auto& [what, count] : invented_)
+      invented.push_back({{"op", what.first}, {"group", what.second}, {"count", count}});
   }
   json["device_swaps"] = device_swaps_;
   json["device_swap_s"] = static_cast<double>(device_swap_ns_) * 1e-9;

@@ -29,6 +29,8 @@
 #include "backend/coordinator/selection.hpp"
 #include "backend/coordinator/store.hpp"
 #include "backend/coordinator/timeouts.hpp"
+#include "backend/coordinator/virtual_values.hpp"
+#include "backend/emulator/emulator.hpp"
 #include "backend/protocol/link.hpp"
 #include "backend/protocol/window_allocator.hpp"
 #include "core/deadline.hpp"
@@ -55,8 +57,15 @@ struct Coordinator::Impl {
   // A completed operation's inputs, as long as somebody reads them; then their owners are told.
   struct Inputs : Readable {
     std::vector<std::pair<int, WorkId>> owners;
+    explicit Inputs(Impl& loop) : Readable(loop) {}
     Inputs(Impl& loop, const Exchange& exchange);
     ~Inputs() override;
+  };
+  // The same of an operation with virtual members: what they put in, too.
+  struct Block;
+  struct MixedInputs : Inputs {
+    using Inputs::Inputs;
+    std::vector<std::shared_ptr<Block>> blocks;
   };
   // A block of the coordinator's window, as long as somebody reads it.
   struct Block : Readable {
@@ -72,6 +81,7 @@ struct Coordinator::Impl {
     std::vector<std::uint32_t> part_indices;  // results whose virtual part is recorded, one for each of `parts`
     std::vector<std::uint8_t> virtual_members;
     DType part_dtype = DType::kNone;
+    std::vector<std::shared_ptr<const MappedFile>> files;  // of what virtual members put in
   };
   struct Rank {
     int host = 0;
@@ -200,6 +210,19 @@ struct Coordinator::Impl {
   void send_or_hold(int rank, WorkId work, const Message& message);
   void start_timeout(const std::shared_ptr<Exchange>& exchange, std::chrono::nanoseconds own);
 
+  // loop_emulation.cpp: operations with virtual members, delivered when they are due
+  Result<void> start_emulation();
+  Result<void> emulate_from_loop(int rank, WorkId work, std::int64_t emulated_ns,
+                                 const std::shared_ptr<Exchange>& exchange);
+  Result<void> complete_emulated(const std::shared_ptr<Exchange>& exchange);
+  Result<void> fill_virtual(Exchange& exchange);
+  Result<void> add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece, Reduction& reduction);
+  void check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm);
+  void reduced_emulated(const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<Reduction>& reduction);
+  bool is_ready(const Exchange& exchange, std::size_t index) const;
+  void deliver_due(const std::shared_ptr<Exchange>& exchange);
+  void due_from_loop(const std::vector<Emulation::Released>& due);
+
   // loop_swap.cpp: device state, before a grant is sent
   Result<void> check_devices() const;
   void start_swapping();
@@ -251,6 +274,19 @@ struct Coordinator::Impl {
   std::uint64_t store_changes_seen_ = 0, last_block_ = 0;
   std::optional<Error> first_error_;
   bool stopping_ = false;
+
+  // Emulation.
+  std::unique_ptr<Emulator> emulator_;
+  VirtualValues values_;
+  struct Place {
+    std::shared_ptr<Exchange> exchange;
+    std::size_t index;
+  };
+  std::map<std::pair<int, std::uint32_t>, Place> due_places_;              // by (rank, communication): not delivered
+  std::map<std::pair<std::string, std::string>, std::uint64_t> invented_;  // operations by (op, group)
+  std::uint64_t checked_ = 0, different_ = 0;  // operations of real ranks, by what they put in
+  std::string first_different_;
+  std::uint64_t known_ = 0;  // with all values known
 
   // statistics
   std::uint64_t messages_ = 0, operations_ = 0, switches_lower_bound_ = 0;

@@ -77,7 +77,9 @@ Result<std::shared_ptr<Coordinator::Impl::Reduction>> Coordinator::Impl::prepare
     }
     if (reduction->results[i].bytes == 0) continue;
     for (const Arrival& arrival : exchange.arrivals)
-      piece.inputs.push_back(memory_->at(arrival.operation.inputs[i].offset));
+      if (arrival.work != 0) piece.inputs.push_back(memory_->at(arrival.operation.inputs[i].offset));
+    if (exchange.expected < exchange.arrivals.size())
+      PRISM_RETURN_IF_ERROR(add_virtual(exchange, i, piece, *reduction));
     piece.output = memory_->at(reduction->results[i].offset);
     piece.numel = reduction->results[i].bytes / element;
     reduction->pieces.push_back(std::move(piece));
@@ -100,6 +102,7 @@ Result<void> Coordinator::Impl::start_reduction(const std::shared_ptr<Exchange>&
           if (stopping_) return;
           if (reduced && recorder_) record_from_loop(*exchange, inputs, reduction.get());
           inputs.reset();
+          if (reduced && exchange->emulated) return reduced_emulated(exchange, reduction);
           if (reduced) return deliver_from_loop(exchange, reduction->results, reduction->block);
           const Error error{reduced.error().code, fmt::format("{}: {}", exchange->describe(), reduced.error().message)};
           fail_exchange_from_loop(exchange, error);
@@ -127,7 +130,7 @@ void Coordinator::Impl::deliver_from_loop(const std::shared_ptr<Exchange>& excha
 
 void Coordinator::Impl::fail_exchange_from_loop(const std::shared_ptr<Exchange>& exchange, const Error& error) {
   for (const Arrival& arrival : exchange->arrivals)
-    if (arrival.work != 0) deliver_to(arrival, wire::Completion{arrival.work, -1, error, {}});
+    if (arrival.work != 0) deliver_to(arrival, wire::Completion{.work = arrival.work, .error = error});
 }
 
 void Coordinator::Impl::deliver_to(const Arrival& arrival, wire::Completion completion) {

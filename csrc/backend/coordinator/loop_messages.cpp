@@ -89,9 +89,10 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
   if (r.host != 0)
     return Error{ErrorCode::kInvalidInput, fmt::format("rank {} belongs to {}", rank, host(r.host).name)};
   if (r.joined) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is connected already", rank)};
+  if (matcher_.is_virtual(rank)) return Error{ErrorCode::kInvalidInput, fmt::format("rank {} is a virtual one", rank)};
   wire::Buffer welcome;
   wire::append_frame(welcome, wire::Welcome{memory_->window_bytes(), memory_->spill_window_bytes(),
-                                            options_.lend_after.count(), residency_.has_value()});
+                                            options_.lend_after.count(), residency_.has_value(), emulator_ != nullptr});
   const int fds[] = {memory_->fd(), memory_->spill_fd()};
   if (!send_with_fds(connection.fd(), welcome, std::span(fds).first(memory_->spill_fd() >= 0 ? 2 : 1)))
     return Error{ErrorCode::kIo, fmt::format("rank {} does not take its welcome", rank)};
@@ -107,7 +108,12 @@ Result<void> Coordinator::Impl::hello(Connection& connection, const wire::Hello&
     at(rank).connection->read_what_is_there();
     if (!at(rank).finished) died_from_loop(rank, "its process has ended");
   });
-  scheduler_.make_ready(rank, true);
+  if (!emulator_) {
+    scheduler_.make_ready(rank, true);
+  } else if (joined_ == expected_) {  // all begin at once
+    emulator_->start();
+    for (const int real : options_.emulation->sandbox()) scheduler_.make_ready(real, true);
+  }
   return {};
 }
 
@@ -131,12 +137,16 @@ Result<void> Coordinator::Impl::on(int rank, wire::Issue message) {
                    fmt::format("an input of {} bytes at {} lies outside of its window", region.bytes, region.offset)};
   const auto timeout = message.operation.timeout;
   PRISM_ASSIGN_OR_RETURN(const auto exchange, matcher_.arrive(rank, message.work, std::move(message.operation)));
+  if (emulator_) {
+    r.outstanding.emplace(message.work, exchange);
+    return emulate_from_loop(rank, message.work, message.emulated_ns, exchange);
+  }
   exchange->isolated = exchange->isolated && r.outstanding.empty();
   r.outstanding.emplace(message.work, exchange);
   if (exchange->failed) {
     for (const Arrival& arrival : exchange->arrivals)
       if (arrival.rank == rank && arrival.work == message.work)
-        deliver_to(arrival, wire::Completion{arrival.work, -1, exchange->failed, {}});
+        deliver_to(arrival, wire::Completion{.work = arrival.work, .error = exchange->failed});
     return {};
   }
   if (exchange->complete()) return complete_from_loop(exchange);
@@ -248,6 +258,12 @@ Result<void> Coordinator::Impl::on(int rank, wire::Finish message) {
   Rank& r = at(rank);
   r.finished = true;
   ++finished_;
+  if (emulator_) {
+    emulator_->finished(rank);
+    const auto left = options_.emulation->first_left(rank);
+    if (!left.empty() && !options_.emulation->warns_on_divergence())
+      return Error{ErrorCode::kMismatch, "the program has ended, and the trace goes on: " + left};
+  }
   forget_block(rank);
   for (const auto& entry : r.outstanding) store_.cancel(rank, entry.first);
   r.unread.clear();

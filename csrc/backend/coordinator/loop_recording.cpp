@@ -22,10 +22,10 @@ Result<void> Coordinator::Impl::start_recording(std::uint64_t memory_budget) {
         return Error{ErrorCode::kInvalidInput, fmt::format("tensors are to be recorded for rank {}; accepted: 0 to {}",
                                                            rank, options_.world_size - 1)};
   selection_.emplace(options_.world_size, ranks);
-  recorder_ =
-      std::make_unique<DataRecorder>(io_, DataWriter::Options{options_.data_directory, options_.world_size, ranks},
-                                     options_.data_of_whole_numbers, std::min(memory_budget / 4, kLargestBacklog),
-                                     [this](const Result<void>& written) { recorded_from_loop(written); });
+  recorder_ = std::make_unique<DataRecorder>(
+      io_, DataWriter::Options{options_.data_directory, options_.world_size, ranks, options_.data_limit_bytes},
+      options_.data_of_whole_numbers, std::min(memory_budget / 4, kLargestBacklog),
+      [this](const Result<void>& written) { recorded_from_loop(written); });
   return {};
 }
 

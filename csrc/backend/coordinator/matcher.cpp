@@ -18,6 +18,7 @@ std::shared_ptr<Exchange> new_exchange(std::shared_ptr<Group> group, std::size_t
   exchange->collective = collective;
   exchange->seq = seq;
   exchange->arrivals.resize(parts);
+  exchange->expected = parts;
   exchange->absent_sum = parts * (parts - 1) / 2;
   return exchange;
 }
@@ -52,8 +53,17 @@ void let_go(Group& group) {
 
 }  // namespace
 
-Matcher::Matcher(int ranks, std::function<void(int, int)> urge)
-    : urge_(std::move(urge)), memberships_(static_cast<std::size_t>(ranks)) {}
+Matcher::Matcher(int ranks, std::function<void(int, int)> urge, const std::vector<int>& real)
+    : urge_(std::move(urge)), memberships_(static_cast<std::size_t>(ranks)) {
+  if (real.empty()) return;
+  real_.resize(static_cast<std::size_t>(ranks));
+  for (const int rank : real) real_[static_cast<std::size_t>(rank)] = true;
+}
+
+std::size_t Matcher::real_members(const Group& group) const {
+  return static_cast<std::size_t>(std::count_if(group.members.begin(), group.members.end(),
+                                                [this](std::int32_t member) { return !is_virtual(member); }));
+}
 
 Matcher::~Matcher() {
   for (auto& entry : groups_)
@@ -98,7 +108,7 @@ Result<void> Matcher::leave(int rank, GroupHandle handle) {
   if (place == mine.end()) return Error{ErrorCode::kInvalidInput, fmt::format("no group has the handle {}", handle)};
   const auto group = place->second.group;
   mine.erase(place);
-  if (++group->left < group->members.size()) return {};
+  if (++group->left < real_members(*group)) return {};
   const auto of_key = groups_.find(group->key);
   of_key->second.erase(std::find(of_key->second.begin(), of_key->second.end(), group));
   if (of_key->second.empty()) groups_.erase(of_key);
@@ -125,7 +135,10 @@ Result<std::shared_ptr<Exchange>> Matcher::arrive_collective(const Membership& p
   Group& group = *place.group;
   const std::uint64_t seq = arrival.operation.seq;
   auto& open = group.collectives[seq];
-  if (!open) open = new_exchange(place.group, group.members.size(), true, seq);
+  if (!open) {
+    open = new_exchange(place.group, group.members.size(), true, seq);
+    if (!real_.empty()) open->expected = real_members(group);
+  }
   const auto exchange = open;
   const auto index = static_cast<std::size_t>(place.member);
   if (exchange->arrivals[index].work != 0)
@@ -136,7 +149,8 @@ Result<std::shared_ptr<Exchange>> Matcher::arrive_collective(const Membership& p
   urge(*exchange, -1);
   if (exchange->complete()) {
     group.collectives.erase(seq);
-    if (!exchange->failed) PRISM_RETURN_IF_ERROR(rules::check_complete(*exchange));
+    if (!exchange->failed && exchange->expected == exchange->arrivals.size())
+      PRISM_RETURN_IF_ERROR(rules::check_complete(*exchange));
   } else if (exchange->arrived + 1 == exchange->arrivals.size() && !exchange->failed) {
     urge(*exchange, group.members[exchange->absent_sum]);
   }
@@ -153,6 +167,12 @@ Result<std::shared_ptr<Exchange>> Matcher::arrive_message(const Membership& plac
   Mailbox& box = group.mail[key];
   auto& others = sends ? box.receives : box.sends;
   const std::size_t index = sends ? 0 : 1;
+  if (o.peer >= 0 && is_virtual(group.members[static_cast<std::size_t>(o.peer)])) {
+    const auto exchange = new_exchange(place.group, 2, false, ++messages_);
+    exchange->expected = 1;
+    put(*exchange, index, std::move(arrival));
+    return exchange;
+  }
   if (const auto match = earliest(others, source, !sends)) {
     const auto exchange = take_front(others, *match);
     if (box.sends.empty() && box.receives.empty()) group.mail.erase(key);

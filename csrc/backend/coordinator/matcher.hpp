@@ -15,14 +15,16 @@ namespace prism {
 
 class Matcher {
  public:
-  // urge(rank, delta): `delta` more operations of others wait for `rank` alone.
-  Matcher(int ranks, std::function<void(int rank, int delta)> urge);
+  // urge(rank, delta): `delta` more operations of others wait for `rank` alone. `real`: the ranks that come, where not
+  // all do; what the others put in is filled in by whoever has a complete exchange, and checked there.
+  Matcher(int ranks, std::function<void(int rank, int delta)> urge, const std::vector<int>& real = {});
   ~Matcher();  // exchanges and their groups hold one another
 
   Result<void> join(int rank, GroupHandle handle, const std::string& key, std::vector<std::int32_t> members);
   Result<void> leave(int rank, GroupHandle handle);
   // The exchange that the call became part of; complete() when it was the last one missing.
   Result<std::shared_ptr<Exchange>> arrive(int rank, WorkId work, Operation operation);
+  bool is_virtual(int rank) const { return !real_.empty() && !real_[static_cast<std::size_t>(rank)]; }
   // Its own time limit has passed: members that come later get the error at once.
   void expire(const std::shared_ptr<Exchange>& exchange, Error error);
 
@@ -35,7 +37,9 @@ class Matcher {
   Result<std::shared_ptr<Exchange>> arrive_message(const Membership& place, Arrival arrival);
   void put(Exchange& exchange, std::size_t index, Arrival arrival);
   void urge(Exchange& exchange, int rank);
+  std::size_t real_members(const Group& group) const;
 
+  std::vector<bool> real_;  // by rank; empty: all
   std::function<void(int, int)> urge_;
   // A key can be used again: a member's second join is to the second group of that key, also while others are still in
   // the first. Oldest first; gone once all members have left.

@@ -9,6 +9,7 @@
 namespace prism {
 
 bool Coordinator::Impl::quiet() const {
+  if (emulator_) return false;  // it says itself when nothing can go on
   return joined_ == options_.world_size && finished_ < joined_ && impatient_ == 0 && reducing_ == 0 &&
          postponed_.empty() && scheduler_.running() == 0 && scheduler_.waiting() == 0 && scheduler_.polling() == 0;
 }

@@ -282,4 +282,37 @@ std::vector<Region> outcome(const Exchange& exchange, std::size_t index, std::sp
   return regions;
 }
 
+std::vector<std::uint64_t> expected_of(const Exchange& exchange, std::size_t member) {
+  const auto& all = exchange.arrivals;
+  const Operation& o = exchange.operation();
+  const bool is_root = static_cast<int>(member) == o.root;
+  // What `reader` gets is the blocks of one member after the other.
+  const auto block_of = [&](const Arrival& reader) {
+    const auto& bytes = reader.operation.output_bytes;
+    const auto k = static_cast<std::ptrdiff_t>(bytes.size() / all.size());
+    const auto first = bytes.begin() + static_cast<std::ptrdiff_t>(member) * k;
+    return std::vector<std::uint64_t>(first, first + k);
+  };
+  std::vector<std::uint64_t> bytes;
+  switch (family(o.op)) {
+    case Family::kBroadcast:
+      if (is_root) bytes = o.output_bytes;
+      break;
+    case Family::kAllGather:
+      return block_of(all[static_cast<std::size_t>(exchange.first)]);
+    case Family::kGather:
+      return block_of(all[static_cast<std::size_t>(o.root)]);
+    case Family::kScatter:
+      if (is_root)
+        for (const Arrival& reader : all) bytes.push_back(reader.work == 0 ? 0 : reader.operation.output_bytes[0]);
+      break;
+    case Family::kAllToAll:
+      for (const Arrival& reader : all) bytes.push_back(reader.work == 0 ? 0 : reader.operation.output_bytes[member]);
+      break;
+    default:
+      if (!exchange.collective && member == 0 && all[1].work != 0) bytes = all[1].operation.output_bytes;
+  }
+  return bytes;
+}
+
 }  // namespace prism::rules

@@ -29,4 +29,8 @@ std::vector<std::uint64_t> result_bytes(const Exchange& exchange);
 // The regions that arrival number `index` gets; `results` as in result_bytes().
 std::vector<Region> outcome(const Exchange& exchange, std::size_t index, std::span<const Region> results);
 
+// Bytes of what a member that never comes puts in, as far as those who have come get it: what they expect of it. 0, or
+// nothing, where nobody does, and of reductions. Of a message the sender is member 0.
+std::vector<std::uint64_t> expected_of(const Exchange& exchange, std::size_t member);
+
 }  // namespace prism::rules

@@ -1,6 +1,7 @@
 #include "backend/executor/aten_executor.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -103,10 +104,13 @@ void reduce_piece(const Plan& plan, std::size_t element_size, const ReducePiece&
     const auto output = chunk_of(piece.output, first, count);
     auto total = own_type ? output : at::empty({static_cast<std::int64_t>(count)}, plan.accumulate);
     at::Tensor part;  // while it has no member yet: undefined
+    if (piece.initial != nullptr)
+      total.copy_(at::from_blob(const_cast<std::byte*>(piece.initial) + first * c10::elementSize(plan.accumulate),
+                                {static_cast<std::int64_t>(count)}, at::TensorOptions().dtype(plan.accumulate)));
     for (std::size_t member = 0; member < piece.inputs.size(); ++member) {
       auto next = chunk_of(piece.inputs[member], first, count);
       if (!own_type) next = next.to(plan.accumulate);
-      if (member == 0)
+      if (member == 0 && piece.initial == nullptr)
         total.copy_(next);
       else
         combine(plan.op, total, next);
@@ -119,7 +123,7 @@ void reduce_piece(const Plan& plan, std::size_t element_size, const ReducePiece&
       }
     }
     if (plan.op == ReduceOp::kAvg) {
-      const auto members = static_cast<std::int64_t>(piece.inputs.size());
+      const auto members = static_cast<std::int64_t>(piece.members > 0 ? piece.members : piece.inputs.size());
       if (at::isIntegralType(plan.accumulate, /*includeBool=*/false))
         total.div_(members, "trunc");
       else
@@ -151,6 +155,21 @@ Result<void> AtenExecutor::reduce(DType dtype, ReduceOp op, std::span<const Redu
                  fmt::format("reduction '{}' of {} tensors failed: {}", name(op), name(dtype), failure.what())};
   }
   return {};
+}
+
+void AtenExecutor::make_up(DType dtype, std::span<std::byte> bytes) {
+  const auto type = scalar_type(dtype);
+  if (bytes.empty() || type == at::ScalarType::Undefined || !at::isFloatingType(type)) {
+    std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    return;
+  }
+  const c10::InferenceMode no_autograd;
+  auto generator = at::detail::createCPUGenerator(1);
+  const auto numbers = at::randn({1 << 14}, generator, at::TensorOptions().dtype(at::kFloat)).to(type);
+  const auto* source = static_cast<const std::byte*>(numbers.const_data_ptr());
+  for (std::size_t first = 0; first < bytes.size(); first += numbers.nbytes())
+    std::copy_n(source, std::min(numbers.nbytes(), bytes.size() - first),
+                bytes.begin() + static_cast<std::ptrdiff_t>(first));
 }
 
 }  // namespace prism

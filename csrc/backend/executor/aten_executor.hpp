@@ -16,6 +16,7 @@ class AtenExecutor : public Executor {
  public:
   Result<void> reduce(DType dtype, ReduceOp op, std::span<const ReducePiece> pieces) override;
   DType accumulation_type(DType dtype, ReduceOp op) const override;
+  void make_up(DType dtype, std::span<std::byte> bytes) override;
 };
 
 }  // namespace prism

@@ -10,7 +10,7 @@
 
 namespace prism::wire {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // --- a rank speaks
 
@@ -40,10 +40,11 @@ struct LeaveGroup {
 struct Issue {
   static constexpr auto kType = MessageType::kIssue;
   WorkId work = 0;
+  std::int64_t emulated_ns = -1;  // when, on the rank's emulated clock; -1: it has none
   Operation operation;
   void fields(auto& a) {
     auto& o = operation;
-    a.value(work), a.value(o.group), a.value(o.op), a.value(o.dtype), a.value(o.reduce_op);
+    a.value(work), a.value(emulated_ns), a.value(o.group), a.value(o.op), a.value(o.dtype), a.value(o.reduce_op);
     a.value(o.root), a.value(o.peer), a.value(o.tag), a.value(o.seq), a.value(o.number);
     a.sizes(o.output_bytes);
     a.list(o.shapes, kMaxPieces,
@@ -160,8 +161,10 @@ struct Welcome {
   std::uint64_t window_bytes = 0, spill_window_bytes = 0;
   std::int64_t lend_after_ns = 0;
   bool swaps_devices = false;  // device state may be moved to the host while the rank has no slot
+  bool emulated = false;       // the rank is a real one among virtual ones: it keeps an emulated clock
   void fields(auto& a) {
     a.value(window_bytes), a.value(spill_window_bytes), a.value(lend_after_ns), a.value(swaps_devices);
+    a.value(emulated);
   }
 };
 
@@ -175,10 +178,12 @@ struct Completion {
   static constexpr auto kType = MessageType::kCompletion;
   WorkId work = 0;
   std::int32_t source = -1;
-  std::optional<Error> error;
-  std::vector<Region> regions;
+  std::int64_t due_ns = -1;  // when, on the emulated clock; -1: no such time
+  bool unchanged = false;    // no regions: what is in the buffers stays
+  std::optional<Error> error = {};
+  std::vector<Region> regions = {};
   void fields(auto& a) {
-    a.value(work), a.value(source);
+    a.value(work), a.value(source), a.value(due_ns), a.value(unchanged);
     bool failed = error.has_value();
     a.value(failed);
     if (failed) {

@@ -1,5 +1,6 @@
 // The run's shared memory: one anonymous, sparse file (memfd) that the coordinator makes and every rank maps whole.
-// Window r belongs to rank r, the last one to the coordinator, and begins with the ControlBlock. No name, so nothing is
+// Window r belongs to rank r, the last one to the coordinator. A rank's first page is for its RankClock, the
+// coordinator's for the ControlBlock. No name, so nothing is
 // left behind however the processes end; not /dev/shm, so a full one does not matter; sealed against shrinking, so that
 // no mapped page can vanish. Behind it in the address space lies a second file of such windows, on a disk (without a
 // name as well): there go tensors beyond the memory budget. Pages of both are reserved (fallocate) before anything
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "backend/protocol/operation.hpp"
+#include "backend/protocol/rank_clock.hpp"
 #include "core/result.hpp"
 
 namespace prism {
@@ -46,6 +48,8 @@ class SharedMemory {
   std::uint64_t spill_window_begin(int owner) const { return disk_.begin(owner); }
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }
   ControlBlock& control() const { return *reinterpret_cast<ControlBlock*>(at(window_begin(ranks_))); }
+  // Where the rank is a real one of an emulation; its page is reserved by whoever makes the memory.
+  RankClock& clock(int rank) const { return *reinterpret_cast<RankClock*>(at(window_begin(rank))); }
   int coordinator() const { return ranks_; }  // the owner of the last window
   bool is_spilled(std::uint64_t offset) const { return offset >= disk_.first; }
   // Whether a region named by another process lies in a window of `owner`; of anyone when owner is -1.

@@ -54,7 +54,7 @@ std::int64_t FreeSpace::take(std::uint64_t bytes) {
 
 WindowAllocator::WindowAllocator(SharedMemory& memory, int owner) : memory_(memory), owner_(owner) {
   const std::uint64_t begin = memory.window_begin(owner);
-  small_end_ = begin + (owner == memory.coordinator() ? kPage : 0);  // the control block's page
+  small_end_ = begin + kPage;  // the first one is the clock's, or the control block's
   large_begin_ = begin + memory.window_bytes() / 4;
   large_.insert(large_begin_, begin + memory.window_bytes() - large_begin_);
   if (memory.spill_window_bytes() != 0) disk_.insert(memory.spill_window_begin(owner), memory.spill_window_bytes());

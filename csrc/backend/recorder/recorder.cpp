@@ -251,7 +251,10 @@ void Recorder::name_next_span(std::string name) {
   if (known == impl_->names.end()) impl_->names.push_back(std::move(name));
 }
 
-void Recorder::memory(std::int64_t delta) noexcept { impl_->meter.add(delta); }
+bool Recorder::memory(std::int64_t delta) noexcept { return impl_->meter.add(delta); }
+bool Recorder::communicator_memory(std::int64_t delta) noexcept { return impl_->meter.hold(delta); }
+MemoryInUse Recorder::memory_in_use() const noexcept { return impl_->meter.in_use(); }
+void Recorder::set_memory_limit(std::int64_t bytes) noexcept { impl_->meter.set_limit(bytes); }
 
 std::int64_t Recorder::now() const { return impl_->now(); }
 

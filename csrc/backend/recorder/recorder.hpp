@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/recorder/memory_in_use.hpp"
 #include "core/result.hpp"
 #include "core/vocabulary.hpp"
 #include "graph/builder.hpp"
@@ -43,6 +44,7 @@ class Recorder {
     std::string metadata_json = "{}";
     std::function<std::int64_t()> clock =
         {};  // default CLOCK_MONOTONIC ns; under capture minus the time without a slot
+    std::int64_t memory_limit = kNoMemoryLimit;  // bytes
   };
   // The process's recorder, or nullptr when nothing is recorded: one relaxed load.
   static Recorder* active();
@@ -82,8 +84,12 @@ class Recorder {
   // --- ends the compute span here; the next node begins an iteration, or the next compute span has this name
   void mark_iteration();
   void name_next_span(std::string name);
-  // --- memory: called by the allocator hook with +bytes or -bytes; lock-free
-  void memory(std::int64_t delta) noexcept;
+  // --- memory: called by the allocator hook with +bytes or -bytes; lock-free. False: it would exceed the limit, and
+  // nothing is counted. The same of what communicators hold, which is not in the trace.
+  bool memory(std::int64_t delta) noexcept;
+  bool communicator_memory(std::int64_t delta) noexcept;
+  MemoryInUse memory_in_use() const noexcept;
+  void set_memory_limit(std::int64_t bytes) noexcept;
 
   std::int64_t now() const;
 

@@ -16,7 +16,7 @@
 namespace prism {
 
 struct Recorder::Impl {
-  explicit Impl(Options o) : options(std::move(o)), comms(options.rank) {}
+  explicit Impl(Options o) : options(std::move(o)), comms(options.rank), meter(options.memory_limit) {}
 
   std::int64_t now() const { return options.clock ? options.clock() : now_ns(); }
   // The calling thread's lane; a new one begins at `at_ns`.

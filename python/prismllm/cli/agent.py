@@ -35,7 +35,8 @@ def command(connect: tuple[str, int], token: bytes, slots: int | None, memory_bu
     `torchrun --nnodes` or `srun`), and end with it. What the ranks print appears there."""
     import sys
 
-    from prismllm.launch.hosts.agent import Means, serve
+    from prismllm.launch.hosts.agent import serve
+    from prismllm.launch.hosts.job import Means
 
     def say(text: str) -> None:
         if not quiet:

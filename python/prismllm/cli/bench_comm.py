@@ -9,11 +9,14 @@ import statistics
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable, common_options
+from prismllm.cli.common import Output, check_writable, common_options
 from prismllm.cli.memory_size import MemorySize
+from prismllm.cli.run_folder import run_folder
 from prismllm.cli.testbed import made, testbed_options
-from prismllm.launch import LaunchError
-from prismllm.units import duration, size
+from prismllm.launch.devices import visible_devices
+from prismllm.units import counted, duration, size
+
+_MISFITS_SHOWN = 5
 
 
 @click.command(
@@ -40,13 +43,14 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
 
     Operations, sizes, groups of neighbours and of strides, all of a kind at once, alone and back to back. Every other
     size is held out: by it the model is judged."""
+    _check_devices(backend, ranks)
     check_writable(path, "-o")
     if plot:
         check_writable(plot, "--plot")
     from prismllm.comm import Place, fit, make_plan, measure
     from prismllm.comm.fitting import check_plan
     from prismllm.comm.plan import OPS
-    from prismllm.comm.report import by_operation, residual, write_plot
+    from prismllm.comm.report import BAD, by_operation, in_words, misfits, residual, write_plot
     from prismllm.export.atomic import replacing
 
     processors = processors or len(os.sched_getaffinity(0))
@@ -59,25 +63,29 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
     if not math.isfinite(deadline):
         raise click.UsageError(f"--deadline: {deadline}; accepted: seconds from 1 on")
     output.say(f"{len(points)} points, each {repeat} times")
-    try:
-        with made(bed) if bed else contextlib.nullcontext() as testbed:
-            measured = measure(points, ranks, backend, repeat, testbed, deadline)
-    except LaunchError as failure:
-        raise CommandError(str(failure), failure.exit_code) from None
+    with run_folder(output, "bench-comm") as (folder, _), made(bed) if bed else contextlib.nullcontext() as testbed:
+        measured = measure(points, ranks, backend, repeat, testbed, deadline, folder)
     try:
         found = fit(measured, place, processors, backend)
     except ValueError as reason:
         raise click.UsageError(f"the model cannot be fitted: {reason}") from None
-    rows, overall = by_operation(found), residual(found.residuals)
+    rows, overall, bad = by_operation(found), residual(found.residuals), misfits(found)
+    shown = [in_words(one) for one in bad[:_MISFITS_SHOWN]]
+    if len(bad) > len(shown):
+        shown.append(f"and {len(bad) - len(shown)} more")
+    if bad:
+        output.notice(f"the model is off by more than {BAD:.0%} at {counted(len(bad), 'size')} held out: do not trust "
+                      f"it there. {'; '.join(shown)}")  # fmt: skip
     where = f"{bed[0]} hosts at {bed[1] / 1e6:g} Mb/s" if bed else "this machine"
-    comment = (f"Measured by prism bench-comm: {backend}, {ranks} ranks, {where}.\n"
-               f"Of the sizes held out half are off by {overall:.1%} or less.")  # fmt: skip
+    comment = "\n".join([f"Measured by prism bench-comm: {backend}, {ranks} ranks, {where}.",
+                         f"Of the sizes held out half are off by {overall:.1%} or less.",
+                         *(f"Not to be trusted: {one}" for one in shown)])  # fmt: skip
     with replacing(path) as write:
         write(found.model.to_toml(place, processors, f"{backend} on {where}", comment))
     if plot:
         write_plot(found, plot)
     output.result({
-        "fits": rows, "residual": overall, "model": path,
+        "fits": rows, "residual": overall, "misfits": bad, "model": path,
         "points": [{"op": one.measured.point.op, "groups": one.measured.point.groups, "bytes": one.measured.point.bytes,
                     "rounds": one.measured.point.rounds, "held_out": one.measured.point.held_out,
                     "time_s": one.measured.time_s, "spread": one.measured.spread, "predicted_s": one.predicted_s}
@@ -98,6 +106,15 @@ def command(output: Output, ranks: int, backend: str, path: str, plot: str | Non
             *((f"{row['op']}, {row['ranks']}", f"{duration(max(row['alpha_s'], 0.0))} + "
                f"{row['beta_s_per_byte'] * 1e9:.2f} ns/B, off by {row['residual']:.1%}") for row in rows),
             ("held out", f"half off by {overall:.1%} or less{of_large}"),
+            *(("not to be trusted", one) for one in shown),
             ("model", path),
         ],
     )  # fmt: skip
+
+
+def _check_devices(backend: str, ranks: int) -> None:
+    """NCCL moves between GPUs, one for each rank."""
+    if "nccl" in backend.lower() and (there := visible_devices()) < ranks:
+        visible = f"{counted(there, 'GPU')} {'is' if there == 1 else 'are'} visible"
+        raise click.UsageError(f"--backend {backend} needs a GPU for each of {ranks} ranks, and {visible}; accepted: "
+                               "as many GPUs as ranks, or gloo")  # fmt: skip

@@ -8,6 +8,7 @@ import click
 
 from prismllm.cli.common import Output, common_options
 from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.memory_size import MemorySize
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.run import PROGRAM_LAST, program_options, run_program
@@ -55,13 +56,15 @@ def data_rows(summary: dict) -> list[tuple[str, str]]:
               help="With --inputs: of ranks that are alike one runs, and a sample; or all run.")  # fmt: skip
 @click.option("--verify", type=click.IntRange(0), metavar="K",
               help="Ranks of each class that run as well, to be compared  [default: 5%, 2 to 16]")  # fmt: skip
+@memory_options
 @click.option("--explain", is_flag=True, help="With --inputs: list which rule answered which communication.")
 @host_options
 @common_options
 def command(output: Output, program: Program, trace: str, world_size: int, ranks_per_node: int | None,
             slots: int | None, device_swap: str, fake_device: str | None, schedule: str, memory_budget: int,
             spill_dir: str | None, data: str | None, for_ranks: tuple[int, ...] | None, inputs: str | None,
-            classes: str, verify: int | None, explain: bool, hosts: Hosts, log_dir: str | None) -> None:  # fmt: skip
+            classes: str, verify: int | None, memory: dict, explain: bool, hosts: Hosts,
+            log_dir: str | None) -> None:  # fmt: skip
     """Run PROGRAM as N logical ranks on M slots and write the structure of what it did."""
     import os
 
@@ -112,6 +115,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             "switches": result.statistics["switches"],
             "switches_lower_bound": result.statistics["switches_lower_bound"],
             "peak_private_bytes_per_rank": max(result.peak_private_bytes, default=0),
+            "memory": memory_summary(graph.rank_class, result.memory, memory),
             "staged_bytes_peak": result.statistics["staged_bytes_peak"],
             "spilled_bytes_peak": result.statistics["spilled_bytes_peak"],
             "device_swaps": result.statistics["device_swaps"],
@@ -128,7 +132,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
                               ranks_per_node=ranks_per_node or world_size, slots=slots,
                               schedule=schedule, devices=devices, device_swap=device_swap,
                               fake_device=os.path.abspath(fake_device) if fake_device else "",
-                              memory_budget_bytes=memory_budget, host_timeout_s=hosts.timeout_s,
+                              memory_budget_bytes=memory_budget, **memory, host_timeout_s=hosts.timeout_s,
                               inputs=rules_path(inputs), classes=classes == "auto", verify=verify,
                               spill_dir=os.path.abspath(spill_dir) if spill_dir else "",
                               data_dir=kept.partial if kept else "",
@@ -149,6 +153,7 @@ def command(output: Output, program: Program, trace: str, world_size: int, ranks
             ("time", duration(summary["wall_s"])),
             ("switches", f"{summary['switches']} (at least {summary['switches_lower_bound']} needed)"),
             ("memory", f"up to {size(summary['peak_private_bytes_per_rank'])} private per rank"),
+            *memory_rows(summary),
             ("tensors", f"up to {staged} in flight{on_disk}"),
             *data_rows(summary),
             *answers_rows(summary),

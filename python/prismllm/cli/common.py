@@ -61,10 +61,12 @@ def check_writable(path: str, option: str, may_be_device: bool = False) -> None:
 
 
 def claim(path: str, what: str) -> str | None:
-    """Notes that this command uses the file at `path`; returns what else it is to it."""
+    """Notes that this command uses the file at `path`; returns what else it is to it. A command's runs may follow each
+    other."""
     known = click.get_current_context().meta.setdefault("prismllm.files", {})
     place = os.path.realpath(path)
-    return known.get(place) or known.update({place: what})
+    other = known.setdefault(place, what)
+    return None if other == what else other
 
 
 @dataclass

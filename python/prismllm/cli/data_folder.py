@@ -45,8 +45,8 @@ def data_folder(path: str) -> Iterator[DataFolder]:
             raise OSError(0, "it holds files already; accepted: a new or an empty folder")
         if os.path.ismount(folder.target):
             raise OSError(0, "it is the root of a file system; name a folder inside")
-        _remove_left_over(parent, name)
-        folder.partial, lock = _locked_folder(parent, name)
+        remove_left_over(parent, name)
+        folder.partial, lock = locked_folder(parent, name)
     except (OSError, ValueError) as reason:
         why = getattr(reason, "strerror", None) or reason
         raise click.UsageError(f"--data: '{path}' cannot be written ({why})") from None
@@ -57,7 +57,8 @@ def data_folder(path: str) -> Iterator[DataFolder]:
         os.close(lock)
 
 
-def _locked_folder(parent: str, name: str) -> tuple[str, int]:
+def locked_folder(parent: str, name: str) -> tuple[str, int]:
+    """A new folder that only this user can enter, and the descriptor that locks it."""
     while True:
         made = tempfile.mkdtemp(dir=parent, prefix=f"{name}.partial-")
         lock = os.open(made, os.O_RDONLY)
@@ -67,7 +68,7 @@ def _locked_folder(parent: str, name: str) -> tuple[str, int]:
         os.close(lock)
 
 
-def _remove_left_over(parent: str, name: str) -> None:
+def remove_left_over(parent: str, name: str) -> None:
     """Of runs that were killed: those hold no lock any more."""
     for entry in os.listdir(parent):
         if not re.fullmatch(re.escape(name) + r"\.partial-[a-z0-9_]{8}", entry):  # as mkdtemp names them

@@ -16,15 +16,8 @@ from prismllm.cli.run import alone
 from prismllm.launch import Company, LaunchOptions, RunFolder
 from prismllm.launch.environment import reserve_port
 from prismllm.launch.hosts.channel import parse_address, read_token
-from prismllm.launch.hosts.head import (
-    DEFAULT_PORT,
-    Listener,
-    RemoteHost,
-    RemoteHosts,
-    make_job,
-    program_digest,
-    shares,
-)
+from prismllm.launch.hosts.head import DEFAULT_PORT, Listener, RemoteHost, RemoteHosts, shares
+from prismllm.launch.hosts.job import make_job, program_digest
 from prismllm.units import counted
 
 

@@ -12,14 +12,15 @@ class MemorySize(click.ParamType):
         if isinstance(value, int):
             return value
         number, factor = value, 1
-        for suffix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40)):
-            if value.upper().endswith(suffix):
-                number, factor = value[:-1], 1 << power
+        for unit, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40)):
+            for suffix in (unit, unit + "IB"):
+                if value.upper().endswith(suffix):
+                    number, factor = value[: -len(suffix)], 1 << power
         try:
             bytes_ = int(float(number) * factor)
         except (ValueError, OverflowError):
             bytes_ = 0
         if not 0 < bytes_ < 1 << 63:
-            self.fail(f"'{value:.40}' is not a size; accepted: a number of bytes below 2^63, with K, M, G or T for "
-                      "powers of 1024")  # fmt: skip
+            self.fail(f"'{value:.40}' is not a size; accepted: a number of bytes below 2^63, with K, M, G or T (or "
+                      "KiB and so on) for powers of 1024")  # fmt: skip
         return bytes_

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable, claim
-from prismllm.launch import Company, LaunchError, LaunchOptions, LaunchResult, Program, RunFolder, launch
+from prismllm.cli.common import Output, check_writable, claim
+from prismllm.cli.run_folder import run_folder
+from prismllm.launch import Company, LaunchOptions, LaunchResult, Program, RunFolder, launch
 
 
 def program_options(command: Callable) -> Callable:
@@ -62,45 +60,18 @@ def alone(options: LaunchOptions, folder: RunFolder):
 
 def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable[[RunFolder, LaunchResult], dict],
                 with_others: Callable = alone, **options) -> dict:  # fmt: skip
-    """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns. The run
-    folder goes when all is well, and stays, named in the message, when something is not. `with_others`: a context that
-    yields the options of this host's part, and the other hosts."""
-    try:
-        if log_dir:
-            os.makedirs(log_dir, exist_ok=True)
-            check_writable(os.path.join(log_dir, "rank0.out"), "--log-dir")
-        # Programs may change their working directory.
-        given = os.path.abspath(output.run_dir or tempfile.mkdtemp(prefix=f"prism-{options['route']}-"))
-        folder = RunFolder(given)
-        folder.create()
-        logs = os.path.abspath(log_dir or folder.logs)
-    except (OSError, ValueError) as reason:
-        raise click.UsageError(f"the run's folder cannot be made: {reason}") from None
+    """Runs the program under the launcher, then `merge` (which writes the trace) and returns what that returns.
+    `with_others`: a context that yields the options of this host's part, and the other hosts."""
     environment = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}  # as torchrun sets it
-    launch_options = LaunchOptions(run_dir=given, log_dir=logs, environment=environment, **options)
-    try:
+    with run_folder(output, options["route"], log_dir) as (folder, logs):
+        launch_options = LaunchOptions(run_dir=folder.path, log_dir=logs, environment=environment, **options)
         with (
             with_others(launch_options, folder) as (launch_options, company),
             _progress(output, len(launch_options.ranks)) as on_event,
         ):
             result = launch(launch_options, on_event, log_dir is None, output.program_stream, company)
         output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
-        summary = merge(folder, result)
-    except LaunchError as failure:
-        if failure.exit_code == 2 and not output.run_dir:  # wrong use: there is nothing to look at
-            shutil.rmtree(given, ignore_errors=True)
-            raise CommandError(str(failure), 2) from None
-        raise CommandError(f"{failure}\n(logs of all ranks: {logs})", failure.exit_code) from None
-    except (KeyboardInterrupt, SystemExit) as ended:
-        code = ended.code if isinstance(ended, SystemExit) else 130
-        raise CommandError(f"ended by a signal (fragments and logs are kept in {given})", code) from None
-    except Exception as failure:
-        with contextlib.suppress(OSError), open(os.path.join(given, "error.txt"), "w") as log:
-            traceback.print_exc(file=log)
-        raise CommandError(f"{failure} (fragments and logs are kept in {given})", 4) from None
-    if not output.run_dir:
-        shutil.rmtree(given, ignore_errors=True)
-    return summary
+        return merge(folder, result)
 
 
 @contextlib.contextmanager

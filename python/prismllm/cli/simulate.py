@@ -36,7 +36,8 @@ def command() -> None:
 @click.option("--bandwidth", type=float, metavar="B/S", help="Of each rank's link to the switch  [default: 50e9]")
 @click.option("--latency", type=float, metavar="SECONDS", help="Of a message through the switch  [default: 1e-6]")
 @click.option("--algorithm", metavar="NAME", default="",
-              help="ring, segmented_ring, tree, halving_doubling, direct, pairwise, dissemination or hierarchical"
+              help="ring, segmented_ring, tree, halving_doubling, recursive_doubling, direct, pairwise, dissemination "
+                   "or hierarchical"
                    "  [default: ring; direct for all_to_all, tree with a root]")  # fmt: skip
 @click.option("--per-node", type=click.IntRange(1), help="Ranks of a node, for hierarchical  [default: the cluster's]")
 @click.option("--root", type=click.IntRange(0), default=0, show_default=True)

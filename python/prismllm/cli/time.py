@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import tempfile
 
 import click
 
 from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.fragments import TraceFile
+from prismllm.cli.hosts import Hosts, host_options
+from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.rank_list import RankList, check_ranks
-from prismllm.cli.run import PROGRAM_LAST, run_program
+from prismllm.cli.run import PROGRAM_LAST
+from prismllm.cli.scratch import scratch_folder
 from prismllm.cli.solo import rules_path
 from prismllm.cli.time_inputs import network_of, program_of, recorded_rules, rules_of, times_before
-from prismllm.cli.time_written import Differs, write_timed
-from prismllm.launch import LaunchResult, RunFolder
+from prismllm.cli.trace_first import TraceFirst, trace_and_program
 from prismllm.units import counted, duration
 
 _SHOWN = 16  # rows of ranks, and of slices
-
-
-class _TraceFirst(click.Command):
-    """TRACE may stand before the options: all that follows the program's name is the program's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and not args[0].startswith("-"):
-            args = ["--trace", *args]
-        return super().parse_args(ctx, args)
-
-
-class _TraceOption(click.Option):
-    """TRACE to those who read an error: they have not written the option."""
-
-    def get_error_hint(self, ctx: click.Context | None) -> str:
-        return "'TRACE'"
 
 
 class _Slices(click.ParamType):
@@ -51,10 +34,9 @@ class _Slices(click.ParamType):
         return slices
 
 
-@click.command("time", cls=_TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
+@click.command("time", cls=TraceFirst, short_help="What the ranks of a trace compute, timed slice by slice",
                context_settings=PROGRAM_LAST,
                epilog="Example: prism time job.prism --slots 2 -o job.timed.prism train.py --steps 8")  # fmt: skip
-@click.option("--trace", "base", type=TraceFile(), cls=_TraceOption, hidden=True)
 @click.option("-o", "--output", "trace", metavar="FILE", help="The timed trace to write  [default: TRACE.timed.prism]")
 @click.option("--slots", type=click.IntRange(1), metavar="M", help="Ranks that compute at a time  [default: cores]")
 @click.option("--slices", type=_Slices(), help="Which ranks are real at the same time, e.g. 0-7,8-15  [default: as "
@@ -74,32 +56,28 @@ class _Slices(click.ParamType):
               "those of the trace, or 'builtin']")  # fmt: skip
 @click.option("--data", type=click.Path(exists=True, file_okay=False), metavar="DIR",
               help="What the peers send: what `prism capture --data DIR` has kept.")  # fmt: skip
+@memory_options
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TRACE [OPTIONS] [PROGRAM [ARGS]...]")
+@host_options
+@trace_and_program
 @common_options
-def command(output: Output, base: str | None, trace: str | None, slots: int | None, slices: list[list[int]] | None,
+def command(output: Output, base: str, trace: str | None, slots: int | None, slices: list[list[int]] | None,
             by_class: int | None, only_plan: bool, only: tuple[int, ...] | None, onto: str | None, comm: str | None,
-            repeat: int, warmup: int | None, inputs: str | None, data: str | None, log_dir: str | None, module: bool,
-            words: tuple[str, ...]) -> None:  # fmt: skip
+            repeat: int, warmup: int | None, inputs: str | None, data: str | None, memory: dict, log_dir: str | None,
+            module: bool, words: list[str], hosts: Hosts) -> None:  # fmt: skip
     """Run the PROGRAM of TRACE (by default the one that it was captured from), a few ranks at a time, each alone:
     what it receives is answered at once. Write TRACE with the times that each rank's own computation took.
 
     Waiting and communication are not timed here: `prism calibrate` puts the ranks together."""
+    from prismllm.cli.time_hosts import gathered
+    from prismllm.cli.time_runs import Runs
+    from prismllm.cli.time_values import summary_of
     from prismllm.data import open as recording
     from prismllm.launch.steady import processors_awake
     from prismllm.timing import plan
     from prismllm.trace import load
 
-    words = list(words)
-    if base is None:
-        if not words:
-            raise click.UsageError("the trace is missing; accepted: prism time TRACE [OPTIONS] [PROGRAM [ARGS]...]")
-        ctx = click.get_current_context()
-        if len(words) > 1 and words[1].startswith("-"):
-            raise click.UsageError(f"'{words[1]}' stands behind TRACE and other options before it; accepted: all "
-                                   "options behind TRACE, or all before it")  # fmt: skip
-        base = TraceFile().convert(words.pop(0), next(p for p in ctx.command.params if p.name == "base"), ctx)
     with wrong_use(base):
         graph = load(base)
         ranks = graph.ranks
@@ -117,8 +95,10 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
     if slices and (left := sorted(set(ranks) - {rank for one in slices for rank in one})):
         raise click.UsageError(f"--slices: rank {left[0]} is in none; accepted: every rank once (or --only and --onto)")
     slots = min(slots or os.cpu_count() or 1, graph.world_size)
-    members = [sorted(r for r in ranks if graph.rank_class[r] == cls) for cls in range(graph.class_count)]
-    wanted = list(only) if only else [r for one in members for r in one[:by_class]] if by_class else ranks
+    wanted = list(only) if only else ranks
+    if by_class:
+        classes = [[r for r in ranks if graph.rank_class[r] == cls] for cls in range(graph.class_count)]
+        wanted = [rank for members in classes for rank in members[:by_class]]
     with wrong_use(base):
         chosen = slices or plan(graph, wanted, slots)
         for rank in ranks:
@@ -139,41 +119,27 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
             recording(data)
     if inputs and data:
         raise click.UsageError("--data is the rule for all; give it without --inputs, or name inputs.recorded() there")
-    launch = {"route": "capture", "world_size": graph.world_size, "program": program,
-              "ranks_per_node": graph.world_size, "slots": slots}  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="prism-time-") as work, processors_awake():
+    launch = {
+        "route": "capture",
+        "world_size": graph.world_size,
+        "program": program,
+        "ranks_per_node": graph.world_size,
+        "slots": slots,
+        "host_timeout_s": hosts.timeout_s,
+        **memory,
+    }
+    with (
+        scratch_folder("prism-time", trace, shared=hosts.agents > 0) as work,
+        gathered(hosts, output) as with_others,
+        processors_awake(),
+    ):
         if data:
             rules = recorded_rules(work, data)
-
-        def run(rules: str) -> tuple[dict, float]:
-            runs = []
-            for number in range(repeat):
-                kept = tempfile.mkdtemp(dir=work, prefix=f"run-{number}-")
-
-                def keep(folder: RunFolder, result: LaunchResult, kept: str = kept) -> dict:
-                    shutil.move(folder.fragments, kept)
-                    with open(folder.classes) as file:
-                        return {"wall_s": result.wall_s, **json.load(file)}
-
-                run = run_program(output, log_dir, trace, keep, inputs=rules, classes=False, slices=chosen,
-                                  members_of_class=members if by_class else None, timed_trace=os.path.abspath(base),
-                                  warm_up=warmup, **launch)  # fmt: skip
-                runs.append((os.path.join(kept, "fragments"), run))
-            return write_timed(graph, before, network, runs, trace, chosen, warmup), sum(
-                run["wall_s"] for _, run in runs
-            )
-
-        try:
-            summary, wall_s = run(rules)
-        except Differs as reason:
-            if inputs or data or "inputs" in graph.metadata:
-                raise
-            output.notice(f"{reason}. Captured again, to see what whole numbers the peers send")
-            numbers = os.path.join(work, "numbers")
-            os.mkdir(numbers)
-            run_program(output, log_dir, trace, lambda *_: {}, data_dir=numbers, data_of_whole_numbers=True, **launch)
-            summary, wall_s = run(recorded_rules(work, numbers, whole_numbers=True))
-    summary["wall_s"] = wall_s
+        runs = Runs(output, log_dir, trace, launch, work, graph, before, network, chosen, bool(by_class), repeat,
+                    warmup, with_others)  # fmt: skip
+        summary = summary_of(runs, rules, bool(inputs or data), "inputs" in graph.metadata)
+    held = memory_summary(graph.graph.rank_class, summary.pop("held"), memory)
+    summary |= {"hosts": 1 + hosts.agents, "memory": held}
     output.result(summary)
     untimed = summary["untimed"]
     spread = [
@@ -185,8 +151,9 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
         f"timed {base}",
         [
             ("program", " ".join(program.words)),
-            ("slices", f"{len(chosen)} of up to {counted(max(map(len, chosen)), 'rank')}, {counted(repeat, 'run')}"),
-            *([] if data else [("values", "what peers send is made up: losses mean nothing")]),
+            ("slices", _slices_in_words(summary, repeat)),
+            *([] if data or summary["values"] in ("peers", "recorded") else
+              [("values", "what peers send is made up: losses mean nothing")]),
             ("time", duration(summary["wall_s"])),
             ("iterations", f"{summary['repetitions']} kept of each rank, {summary['warmup_iterations']} dropped"),
             *spread[:_SHOWN],
@@ -195,11 +162,18 @@ def command(output: Output, base: str | None, trace: str | None, slots: int | No
               if summary.get("iterations") else []),
             *([("computed again", f"{summary['visited']} of {summary['nodes']} nodes and transfers")]
               if summary.get("visited") else []),
+            *memory_rows(summary),
             *([("untimed", f"{counted(len(untimed), 'rank')}, with the times of one of their class: {_list(untimed)}")]
               if untimed else []),
             ("trace", trace),
         ],
     )  # fmt: skip
+
+
+def _slices_in_words(summary: dict, repeat: int) -> str:
+    slices = summary["slices"]
+    of = f"{len(slices)} of up to {counted(max(map(len, slices)), 'rank')}"
+    return f"{'none: all ranks together' if summary['values'] == 'peers' else of}, {counted(repeat, 'run')}"
 
 
 def _list(ranks: list[int]) -> str:

@@ -13,19 +13,15 @@ from prismllm.launch import Program
 
 _RECORDED = """from prismllm import inputs
 
-inputs.rule("recorded", optional=True{condition}).peers(inputs.recorded({folder!r}))
+inputs.rule("recorded", optional=True).peers(inputs.recorded({folder!r}))
 """
 
 
-def recorded_rules(folder: str, data: str, whole_numbers: bool = False) -> str:
-    """A file of rules: the peers send what they sent in a run that was recorded (`whole_numbers`: of those alone)."""
-    from prismllm import _graph
-
-    whole = [name for name in _graph.DTYPES if name.startswith(("int", "uint", "bool"))]
-    condition = f", dtype={whole}" if whole_numbers else ""
+def recorded_rules(folder: str, data: str) -> str:
+    """A file of rules: the peers send what they sent in a run that a user has recorded."""
     path = os.path.join(folder, "recorded.py")
     with open(path, "w") as file:
-        file.write(_RECORDED.format(folder=os.path.abspath(data), condition=condition))
+        file.write(_RECORDED.format(folder=os.path.abspath(data)))
     return path
 
 

@@ -2,6 +2,7 @@
 make the simulated network (prismllm.simulate) take what the real one takes. `prism bench-comm` is its command.
 
     plan.py, probe.py, measure.py    what is measured, the program that does it, and running it
+    progress.py                      how far its ranks have come, and who ends it where nothing goes on
     model.py, predict.py, fitting.py    a model's parameters and its cluster file, what a replay on it says, the search
     report.py                        residuals for people"""
 

@@ -8,14 +8,15 @@ import json
 import math
 import os
 import statistics
-import tempfile
 from dataclasses import dataclass
 
 from prismllm.comm.plan import Point
+from prismllm.comm.progress import Watch
 from prismllm.launch import LaunchError, LaunchOptions, Program, RunFolder, launch
-from prismllm.testbed.deadline import Deadline
+from prismllm.launch.temporary import TemporaryFolder
 
 _MOST_BYTES = 1 << 28  # of a rank's results
+_LONGEST_S = 10 * 86400.0  # that backends count in milliseconds
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,25 @@ class Measured:
 
 
 def measure(points: list[Point], ranks: int, backend: str = "gloo", repeat: int = 15, bed=None,
-            deadline_s: float = 1800.0) -> list[Measured]:  # fmt: skip
-    """On a testbed (prismllm.testbed.Testbed), or as plain processes of this machine. LaunchError where that fails."""
-    with tempfile.TemporaryDirectory(prefix="prism-bench-comm-") as path, contextlib.ExitStack() as stack:
-        plan = os.path.join(path, "plan.json")
-        with open(plan, "w") as file:
-            json.dump({"backend": backend, "repeat": repeat, "points": [point.to_json() for point in points]}, file)
-        folder = RunFolder(os.path.join(path, "run"))
-        folder.create()
-        stack.callback(os.close, folder.lock)
-        options = LaunchOptions("real", ranks, Program("prismllm.comm.probe", True, [plan, path]), folder.path,
+            deadline_s: float = 1800.0, folder: RunFolder | None = None) -> list[Measured]:  # fmt: skip
+    """On a testbed (prismllm.testbed.Testbed), or as plain processes of this machine. Logs and results are left in
+    `folder`, or nothing is. LaunchError where that fails, does not end in time, or does not go on."""
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            folder = RunFolder(stack.enter_context(TemporaryFolder("bench-comm")))
+            folder.create()
+            stack.callback(folder.close)
+        path = folder.fragments
+        with open(os.path.join(path, "plan.json"), "w") as file:
+            json.dump({"backend": backend, "repeat": repeat, "limit_s": min(deadline_s, _LONGEST_S) + 60,
+                       "points": [point.to_json() for point in points]}, file)  # fmt: skip
+        rate = bed.star.link.bits_per_second if bed else None
+        watch = Watch(os.path.join(path, "progress"), ranks, points, repeat, deadline_s, rate)
+        options = LaunchOptions("real", ranks, Program("prismllm.comm.probe", True, [path]), folder.path,
                                 folder.logs, environment={"OMP_NUM_THREADS": "1"})  # fmt: skip
-        launch(bed.place(options) if bed else options, show_output=False, company=Deadline(deadline_s))
-        columns = [_results(os.path.join(path, f"{rank}.json"), rank, points, repeat) for rank in range(ranks)]
+        launch(bed.place(options) if bed else options, watch.on_event, show_output=False, company=watch)
+        columns = [_results(os.path.join(path, f"measured-{rank}.json"), rank, points, repeat)
+                   for rank in range(ranks)]  # fmt: skip
     return [
         summary(point, [[columns[rank][number][i] for group in point.groups for rank in group] for i in range(repeat)])
         for number, point in enumerate(points)

@@ -12,6 +12,7 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gat
 PAIRS = ("send", "exchange")
 _CROSSING = 4  # members of its groups, one of them idle
 LATE_S = 0.005
+WARM_UP = 2  # repetitions of each that do not count
 SMALLEST, LARGEST = 4, 1 << 30  # bytes
 
 

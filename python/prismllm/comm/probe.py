@@ -1,6 +1,7 @@
-"""The program that measures, run by every rank: `-m prismllm.comm.probe PLAN.json RESULTS`, where rank R writes
-RESULTS/R.json: for each point and each repetition the times [s] at which each round was issued and was done, since the
-moment at which all began. All ranks see one clock (they are on one machine)."""
+"""The program that measures, run by every rank: `-m prismllm.comm.probe FOLDER`, which holds plan.json and a file
+`progress`; rank R writes measured-R.json: for each point and each repetition the times [s] at which each round was
+issued and was done, since the moment at which all began. All ranks see one clock (they are on one machine). Its own
+time limit is beyond that of who has started it, and who knows more (progress.py)."""
 
 from __future__ import annotations
 
@@ -9,24 +10,25 @@ import json
 import os
 import sys
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from prismllm.comm.plan import LATE_S, PAIRS
+from prismllm.comm.plan import LATE_S, PAIRS, WARM_UP
+from prismllm.comm.progress import Progress
 
 _PAUSE_S = 0.01  # for all to have heard when to begin, and for the network to be idle
-_WARM_UP = 2
 
 
-def _issuer(op: str, nbytes: int, group, members: list[int], rank: int):
+def _issuer(op: str, nbytes: int, group, members: list[int], rank: int, device: str):
     """What issues the operation once and returns what to wait for."""
     whole = max(nbytes // 4, 1)
     part = max(whole // len(members), 1)
     first, root = members[0], rank == members[0]
 
     def full(count):
-        return torch.ones(count)
+        return torch.ones(count, device=device)
 
     if op in PAIRS:
         other = members[1] if root else members[0]
@@ -65,7 +67,7 @@ def _together() -> float:
     return at.item()
 
 
-def _repetition(issue, rounds: int, late_s: float) -> list[list[float]]:
+def _repetition(issue, rounds: int, late_s: float, device: str) -> list[list[float]]:
     begin = _together()
     if issue is None:
         return []
@@ -76,29 +78,40 @@ def _repetition(issue, rounds: int, late_s: float) -> list[list[float]]:
         issued = time.monotonic()
         for work in works:
             work.wait()
+        if device != "cpu":
+            torch.cuda.synchronize()  # there a wait is the stream's
         times.append([issued - begin, time.monotonic() - begin])
     return times
 
 
 def main() -> None:
-    plan_path, results = sys.argv[1:]
-    with open(plan_path) as file:
+    (folder,) = sys.argv[1:]
+    with open(os.path.join(folder, "plan.json")) as file:
         plan = json.load(file)
-    dist.init_process_group(plan["backend"])
-    rank = dist.get_rank()
+    rank, device = int(os.environ["RANK"]), "cpu"
+    if plan["backend"] == "nccl":  # the ranks agree by Gloo when to begin
+        device = f"cuda:{rank}"
+        torch.cuda.set_device(rank)
+    backend = "cpu:gloo,cuda:nccl" if device != "cpu" else plan["backend"]
+    limit = timedelta(seconds=plan["limit_s"])
+    dist.init_process_group(backend, timeout=limit)
+    progress = Progress(os.path.join(folder, "progress"), rank)
     groups = {}
     for members in (members for point in plan["points"] for members in point["groups"]):
         if tuple(members) not in groups:
-            groups[tuple(members)] = dist.new_group(members)
+            groups[tuple(members)] = dist.new_group(members, timeout=limit)
     measured = []
     gc.disable()
     for point in plan["points"]:
         mine = next((members for members in point["groups"] if rank in members), None)
-        issue = mine and _issuer(point["op"], point["bytes"], groups[tuple(mine)], mine, rank)
+        issue = mine and _issuer(point["op"], point["bytes"], groups[tuple(mine)], mine, rank, device)
         late_s = LATE_S if point["op"] == "crossing" and mine and rank == mine[1] else 0.0
-        repetitions = [_repetition(issue, point["rounds"], late_s) for _ in range(_WARM_UP + plan["repeat"])]
-        measured.append(repetitions[_WARM_UP:])
-    with open(os.path.join(results, f"{rank}.json"), "w") as file:
+        repetitions = []
+        for _ in range(WARM_UP + plan["repeat"]):
+            progress.step()
+            repetitions.append(_repetition(issue, point["rounds"], late_s, device))
+        measured.append(repetitions[WARM_UP:])
+    with open(os.path.join(folder, f"measured-{rank}.json"), "w") as file:
         json.dump(measured, file)
     dist.barrier()
     dist.destroy_process_group()

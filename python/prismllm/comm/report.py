@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from prismllm.comm.fitting import Fit, Residual
+from prismllm.units import duration, size
 
 
 def by_operation(fit: Fit) -> list[dict]:
@@ -26,11 +27,37 @@ def residual(of: Iterable[Residual]) -> float:
     return statistics.median(abs(one.error) for one in held_out or of)
 
 
+BAD = 0.25
+
+
+def misfits(fit: Fit) -> list[dict]:
+    """Where the model is not to be trusted: an operation, a number of members and a size held out (any, where none is)
+    at which it is off by more than BAD, and by more than three times what the measurement differs from itself. The
+    worst first; of `residual`, `time_s` and `predicted_s` the medians over groups and rounds."""
+    found: dict[tuple[str, int, int], list[Residual]] = {}
+    for one in fit.held_out or fit.residuals:
+        point = one.measured.point
+        found.setdefault((point.op, point.members, point.bytes), []).append(one)
+    rows = [
+        {"op": op, "ranks": members, "bytes": nbytes, "residual": residual(of),
+         "time_s": statistics.median(one.measured.time_s for one in of),
+         "predicted_s": statistics.median(one.predicted_s for one in of)}
+        for (op, members, nbytes), of in found.items()
+        if residual(of) > max(BAD, 3 * statistics.median(one.measured.spread for one in of))
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row["residual"])
+
+
+def in_words(misfit: dict) -> str:
+    return (f"{misfit['op']} of {size(misfit['bytes'])} among {misfit['ranks']} ranks, off by {misfit['residual']:.0%} "
+            f"({duration(misfit['time_s'])}, predicted {duration(misfit['predicted_s'])})")  # fmt: skip
+
+
 def _line(of: list[Residual]) -> dict:
     """Least squares of relative errors, per round."""
-    size = np.array([one.measured.point.bytes for one in of], float)
+    nbytes = np.array([one.measured.point.bytes for one in of], float)
     time = np.array([one.measured.time_s / one.measured.point.rounds for one in of])
-    columns = np.stack([1 / time, size / time], axis=1)
+    columns = np.stack([1 / time, nbytes / time], axis=1)
     (alpha, beta), *_ = np.linalg.lstsq(columns, np.ones(len(of)), rcond=None)
     return {"alpha_s": float(alpha), "beta_s_per_byte": float(beta)}
 

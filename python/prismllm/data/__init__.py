@@ -7,6 +7,6 @@
 Groups and numbers are those of the trace; ranks are global ranks. Format: docs/design/prismdata.md.
 """
 
-from prismllm.data.recorded import Communication, RecordedData, Tensor, digest, open
+from prismllm.data.recorded import WHOLE_NUMBERS, Communication, RecordedData, Tensor, digest, open
 
-__all__ = ["Communication", "RecordedData", "Tensor", "digest", "open"]
+__all__ = ["WHOLE_NUMBERS", "Communication", "RecordedData", "Tensor", "digest", "open"]

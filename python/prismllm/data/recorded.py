@@ -11,6 +11,9 @@ import numpy as np
 
 from prismllm import _data, _graph
 
+WHOLE_NUMBERS = tuple(
+    name for name in _graph.DTYPES if name.startswith(("int", "uint", "bool"))
+)  # bytes of objects, too
 _VIRTUAL_PART = -1
 # NumPy has no such types; their bits, then.
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from prismllm.inputs import builtin
 from prismllm.inputs.communication import TORCH, Communication
+from prismllm.inputs.objects import ready_made_for
 from prismllm.inputs.rule import Rule, Rules
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -34,6 +35,8 @@ class Answering:
         self.iteration = 0
         self._here = threading.local()  # autograd communicates from threads of its own
         self.failure = ""  # the first; also where the program has caught it
+        self.asked = self.lacks_key = False  # something came by rules; a key of the store was waited for in vain
+        self._wanting: str = ""  # which ready-made rule is for objects that were answered without one
         self.used: Counter[str] = Counter()  # times, by kind and number of rules, setups and keys
         self.answered: dict[tuple, list] = {}  # what -> [times, shapes, groups]
         self.without_answer = 0  # communications that bring nothing
@@ -77,13 +80,14 @@ class Answering:
             self.without_answer += 1
             return builtin.default(asked), -1
         site = asked.call_site
+        self.asked = True
         asked.nth = self._at_site[op, site]
         self._at_site[op, site] += 1
         by, name, answer = self._answer(asked)
         self._list(by, asked, site)
         values = answer[0].flatten()[:4].tolist() if answer and answer[0].numel() else []
         self.last.append(f"{name}: {asked}: {str(values)[1:-1]}{', ...' if len(values) == 4 else ''}")
-        return answer, sender if op == "recv" else -1
+        return answer, asked.senders()[0] if op == "recv" else -1
 
     def _answer(self, asked: Communication) -> tuple[int, str, list]:
         rule: object = "default"
@@ -97,6 +101,7 @@ class Answering:
                             return number, rule.name, rule.answer(asked)
             rule = "default"
             if (objects := builtin.objects_like_mine(asked)) is not None:
+                self._wanting = ready_made_for(asked)
                 return OBJECTS, builtin.OBJECTS, objects
             return DEFAULT, builtin.DEFAULT, builtin.default(asked)
         except BaseException as reason:  # a rule that calls exit() has not answered
@@ -132,6 +137,7 @@ class Answering:
 
     def absent_key(self, key: str) -> None:
         own = key.rpartition("/")[2]
+        self.lacks_key = True
         raise self._failed(
             f"rank {self.rank} runs alone and waits for the store's key '{own}' (in whole '{key}'), which another rank "
             f"would set; say what it holds with inputs.store('{own}', ...)"
@@ -148,6 +154,7 @@ class Answering:
             said = [f"rank {self.rank} ran alone; the real numbers that it received were made up (`--data` or a rule "
                     "of `--inputs` says what they were), and of others the last:"]  # fmt: skip
         said += [f"  {one}" for one in self.last] or ["  nothing"]
+        said += [f"  objects were its own, or None; {self._wanting} says what they are"] if self._wanting else []
         unused = [rule["rule"] for rule in self._uses() if not rule["times"] and not rule["optional"]]
         return "\n".join(said + [f"  {one} has fitted nothing so far" for one in unused])
 

@@ -52,6 +52,7 @@ class Communication:
     inputs: list[torch.Tensor] = field(repr=False)
     outputs: list[torch.Tensor] = field(repr=False)  # to be filled; now with what the program left there
     nth: int = 0  # what this line of the program and this operation have done before
+    source: int = -1  # group rank: of whom a receive from anybody shall be; -1: of one after the other
     caller: Any = field(default=None, repr=False)  # frame of the call; None: of whoever asks
     _frames: list | None = field(default=None, repr=False)
     _drawn: Counter[int] = field(default_factory=Counter, repr=False)  # generators given, by peer
@@ -116,7 +117,7 @@ class Communication:
             return [] if self.root == self.group_rank else [self.root]
         if self.op == "recv":
             anybody = others[self.number % len(others)] if others else self.group_rank  # in turn
-            return [self.peer if self.peer >= 0 else anybody]
+            return [next((peer for peer in (self.peer, self.source) if peer >= 0), anybody)]
         return others
 
     def sent_by(self, peer: int) -> list[torch.Tensor]:

@@ -109,7 +109,7 @@ class Recorded:
 
     def __call__(self, communication: Communication, peer: int, like: torch.Tensor) -> torch.Tensor:
         c = communication
-        if c.op == "recv" and c.peer < 0:
+        if c.op == "recv" and c.peer < 0 and c.source < 0:
             raise ValueError(
                 f"'{self.path}' does not say which sender a receive from anybody met; give it another rule"
             )
@@ -122,13 +122,16 @@ class Recorded:
                 kept = self._collective(c)
             by_destination = c.op.startswith(("reduce_scatter", "all_to_all")) or c.op == "scatter"
             index = c.group_rank * len(c.sent_by(peer)) + position if by_destination else position
-            return kept.input(sender, index).torch().view_as(like)
+            return self._like(kept.input(sender, index).torch(), c, like)
         except KeyError as missing:
             if isinstance(missing.args[0], str):
                 raise ValueError(missing.args[0]) from None
             chosen = self.data.for_ranks
             why = "" if chosen is None else f"; it was recorded --for-ranks {chosen}, which keeps what these receive"
             raise ValueError(f"'{self.path}' keeps no input of rank {sender} for it{why}") from None
+
+    def _like(self, sent: torch.Tensor, communication: Communication, like: torch.Tensor) -> torch.Tensor:
+        return sent.view_as(like)
 
 
 def recorded(path: str) -> Generator:

@@ -8,7 +8,7 @@ import sys
 import traceback
 
 from prismllm.inputs.conditions import for_rank
-from prismllm.inputs.rule import Rules, take_rules
+from prismllm.inputs.rule import Rule, Rules, take_rules
 
 BUILTIN = "builtin"  # in the place of a file: no rules but ours
 
@@ -49,6 +49,18 @@ def load(path: str, world_size: int) -> Rules:
             except ValueError as reason:
                 raise RulesError(f"--inputs: {rule}: {reason}") from None
     return rules
+
+
+def played(path: str, world_size: int, whole_numbers: bool) -> Rule:
+    """For what peers sent in a run of this command itself. RulesError."""
+    from prismllm.inputs.played import rule_of
+
+    try:
+        made = rule_of(path, whole_numbers)
+        made.recorded.check_world(world_size)
+    except (ValueError, OSError) as reason:
+        raise RulesError(f"what the peers send was recorded, but cannot be read here: {reason}") from None
+    return made
 
 
 def _own_traceback(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -54,6 +55,23 @@ def gathering_frame(communication: Communication):
     if not communication.outputs or not communication.op.startswith(("all_gather", "gather")):
         return None
     return _frame_of(communication, _GATHER)
+
+
+# (in the path of a file or as a function of torch's, the rule of prismllm.inputs that is for its objects)
+_READY_MADE = (
+    (os.path.join("distributed", "pipelining"), "pipeline_activations(*shape)"),
+    ("_broadcast_object", "optimizer_states()"),
+    ("_save_state_dict", "replicated_checkpoint()"),
+)
+
+
+def ready_made_for(communication: Communication) -> str:
+    """Which rule says the objects that it brings."""
+    codes = [frame.f_code for frame in communication.python_frames() if frame.f_code.co_filename.startswith(TORCH)]
+    for part, name in _READY_MADE:
+        if any(part in code.co_filename or part == code.co_name for code in codes):
+            return f"inputs.{name}"
+    return "inputs.objects(...)"
 
 
 def own_objects(frame) -> list[Any]:

@@ -20,6 +20,18 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
 
     status = RunFolder(options.run_dir).coordinator_status
     swap, note = None, ""
+    emulation, virtual_data = None, ""
+    if options.emulated is not None:
+        from prismllm.emulation import Emulated
+        from prismllm.launch.steady import before_others
+
+        before_others()
+        try:
+            given = Emulated(**options.emulated)
+            emulation, virtual_data = given.native(options.sandbox), given.data
+        except (ValueError, OSError) as reason:
+            write_status(status, error=str(reason), exit_code=2, time_ns=time.monotonic_ns())
+            return 1
     if options.devices and options.device_swap != "never":
         try:
             swap = _c10d.device_swap(options.fake_device, options.devices)
@@ -42,11 +54,15 @@ def run_coordinator(options: LaunchOptions, address: str) -> int:
         data_directory=os.fsencode(options.data_dir),
         data_for_ranks=options.data_for_ranks,
         data_of_whole_numbers=options.data_of_whole_numbers,
+        data_limit_bytes=options.data_limit_bytes,
         hosts=[(host["name"], host["ranks"], host["slots"], _proof(host, "proof"), _proof(host, "our_proof"))
                for host in options.hosts],
         link_fd=options.link_fd,
         host_timeout_s=options.host_timeout_s,
         more_ranks_fd=options.more_ranks_fd,
+        emulation=emulation,
+        emulation_data=os.fsencode(virtual_data),
+        check_values=bool(options.emulated and options.emulated["check_values"]),
     )  # fmt: skip
     notes = []
     if note and options.world_size > options.devices:  # else nobody shares

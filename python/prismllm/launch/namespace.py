@@ -52,6 +52,10 @@ def inside(path: str) -> Iterator[None]:
 
 def create() -> int:
     """A new namespace's file, to be closed by the caller; only its loopback device is in it."""
-    with _coming_back():
-        _check(_libc.unshare(_CLONE_NEWNET), "making a network namespace")
-        return _own()
+    with contextlib.ExitStack() as undo:
+        with _coming_back():
+            _check(_libc.unshare(_CLONE_NEWNET), "making a network namespace")
+            made = _own()
+            undo.callback(os.close, made)
+        undo.pop_all()
+    return made

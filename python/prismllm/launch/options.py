@@ -30,18 +30,25 @@ class LaunchOptions:
     namespaces: list[str] = field(default_factory=list)  # real only: each rank's network namespace; empty: this one's
     steady: bool = False  # real only: ranks go before all other processes, and their sleeps end on time
     memory_budget_bytes: int = 0
+    memory_limit_bytes: int = 0  # of each rank; 0: none
+    communicator_memory_bytes: int = -1  # of each process group; -1: by the model
     spill_dir: str = ""  # for tensors beyond the budget; "": the run's folder
     data_dir: str = ""  # an empty folder for what ranks put into communications; "": it is not kept
     data_for_ranks: list[int] | None = None  # only what these receive
     data_of_whole_numbers: bool = False  # only tensors of integers and bool
+    data_limit_bytes: int = 0  # more is an error; 0: no limit
     inputs: str = ""  # capture only: a file of rules by which ranks run alone, or "builtin"; "": they do not
     classes: bool = True  # with inputs: of ranks that are alike one runs, and a sample
-    # With inputs: these ranks run to be timed, slice after slice; more of a class where its members differ.
-    slices: list[list[int]] | None = None
-    members_of_class: list[list[int]] | None = None  # of those of whom only some are in `slices`
-    timed_trace: str = ""
-    warm_up: int | None = None
     verify: int | None = None  # how large the sample of a class is
+    timed: bool = False  # capture only: spans are what they are on this machine, not processor time
+    slices_fd: int = -1  # with inputs: the ranks to run come from there, slice after slice
+    quick: bool = True  # with inputs, timed: real numbers are made up where no rule is for them, without a question
+    played: str = ""  # with inputs: what the peers sent in a run that this command has just recorded there itself
+    played_whole_numbers: bool = False  # of that, integers, bool and objects only
+    # Emulation: these ranks run, the others are virtual (prismllm.emulation.Emulated, as a dict).
+    sandbox: list[int] | None = None
+    emulated: dict | None = None
+    units: dict[str, dict] = field(default_factory=dict)  # by rank: what it runs on (prismllm.emulation.units)
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
@@ -58,8 +65,10 @@ class LaunchOptions:
     rules = None  # once they are loaded; no field, for they do not travel
 
     @property
-    def ranks(self) -> range:
+    def ranks(self) -> range | list[int]:
         """Those of this host."""
+        if self.sandbox is not None:
+            return self.sandbox
         return range(self.first_rank, self.first_rank + (self.world_size if self.ranks_here < 0 else self.ranks_here))
 
     def save(self) -> str:
@@ -68,6 +77,13 @@ class LaunchOptions:
             os.fchmod(file.fileno(), 0o600)  # it holds proofs
             json.dump(asdict(self), file, indent=1)
         return path
+
+    def memory_environment(self) -> dict[str, str]:
+        """For prismllm.memory, in the ranks."""
+        given = {"PRISM_MEMORY_LIMIT": self.memory_limit_bytes or None,
+                 "PRISM_COMMUNICATOR_MEMORY": None if self.communicator_memory_bytes < 0
+                 else self.communicator_memory_bytes}  # fmt: skip
+        return {name: str(value) for name, value in given.items() if value is not None}
 
     @staticmethod
     def load(path: str) -> LaunchOptions:
@@ -100,6 +116,10 @@ class RunFolder:
                 raise OSError(f"'{folder}' exists already and is not of an earlier run")
         for folder in (self.logs, self.status, self.fragments):
             os.makedirs(folder)
+
+    def close(self) -> None:
+        """It is nobody's then."""
+        os.close(self.lock)
 
     def rank_status(self, rank: int) -> str:
         return os.path.join(self.status, f"rank{rank}.json")

@@ -14,9 +14,10 @@ class LaunchError(Exception):
     """A run that did not succeed. `exit_code`: 2 wrong use that only the coordinator could see, 3 the program or a rank
     failed, 4 PrismLLM failed, 128 + signal."""
 
-    def __init__(self, message: str, exit_code: int):
+    def __init__(self, message: str, exit_code: int, told: dict | None = None):
         super().__init__(message)
         self.exit_code = exit_code
+        self.told = told  # the status of the rank whose program has failed by itself; None: another cause
 
 
 @dataclass
@@ -52,7 +53,8 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
             continue
         text = f"rank {rank} failed:\n{text}" if "\n" in status["error"] else f"rank {rank} {text}"
         late = _SIGNAL_HEAD_START_NS if any(sign in text for sign in _LOST_PEER) else 0
-        failures.append((status["time_ns"] + late, LaunchError(text, 4 if status.get("internal") else 3)))
+        failure = LaunchError(text, 4) if status.get("internal") else LaunchError(text, 3, status)
+        failures.append((status["time_ns"] + late, failure))
     if report:
         failures.append(
             (
@@ -80,6 +82,14 @@ def first_cause(folder: RunFolder, log_dir: str, world_size: int, exits: list[Ex
         return None
     first = min(failures, key=lambda failure: failure[0])[1]
     return LaunchError(f"{first}{where}", first.exit_code) if str(first) == report else first
+
+
+def in_one_line(failure: str) -> str:
+    """Of a rank's failure with its traceback: who, and the exception."""
+    first, *lines = failure.splitlines() or [""]
+    frames = [number for number, line in enumerate(lines) if line.startswith("  File ")]
+    said = [line for line in lines[frames[-1] :] if line[:1] not in ("", " ")] if frames else lines
+    return f"{first} {said[0]}" if said and first.endswith(":") else first
 
 
 def _could_not_write(status_file: str, status: int) -> bool:

@@ -109,6 +109,15 @@ def is_stopped(child: int) -> bool:
         return False
 
 
+def is_stopped_process(pid: int) -> bool:
+    """The same of any process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
 def work_done(pid: int) -> tuple:
     """Grows as long as the process computes or writes to a disk."""
     try:

@@ -16,7 +16,7 @@ import traceback
 from prismllm.launch.namespace import enter
 from prismllm.launch.options import LaunchOptions, RunFolder, partial
 from prismllm.launch.processes import die_with_parent, fine_timers, private_bytes
-from prismllm.launch.steady import become_steady, sleep_punctually
+from prismllm.launch.steady import become_steady, before_others, sleep_punctually
 from prismllm.launch.warm import reseed
 
 
@@ -62,6 +62,7 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     status = RunFolder(options.run_dir).rank_status(rank)
     pid = os.getpid()
     from prismllm import takeover
+    from prismllm.memory import figures
 
     ended: dict = {}
     try:
@@ -69,10 +70,16 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             enter(options.namespaces[rank])
         if options.steady:
             become_steady()
-        if options.slices is not None:
+        if options.timed or options.sandbox is not None:
             fine_timers()
             sleep_punctually()
-        takeover.start_rank(options.program.words, options.rules, timing=options.slices is not None)
+        if options.sandbox is not None:
+            before_others()
+        if str(rank) in options.units:
+            from prismllm.emulation.units import move_to
+
+            move_to(**options.units[str(rank)])
+        takeover.start_rank(options.program.words, options.rules, options.timed, options.quick)
     except Exception:
         code, error = 1, traceback.format_exc()
         ended["internal"] = True
@@ -81,13 +88,14 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
     if os.getpid() != pid:  # a child that the program has forked: no rank, only another Python that ends
         return _end_child(code, error)
     # Of the program: what exit handlers and the writing of the recording take comes when others have ended.
-    memory = {}
+    memory: dict = {"memory": figures()}
     if rank % _measured_stride(options.world_size) == 0:
         memory["private_bytes"], memory["peak_private_bytes"] = private_bytes()
     if error is None and code != 0:
         error = f"exited with code {code}"
     if takeover.answering and "internal" not in ended:
         code, error = _of_rank_alone(takeover.answering, code, error)
+        ended["alone"] = {"asked": takeover.answering.asked, "lacks_key": takeover.answering.lacks_key}
     ended |= {"time_ns": time.monotonic_ns(), "error": error, "notes": takeover.notes()}
     if error is not None:  # first of all: peers may wait for this rank
         write_status(status, **ended)

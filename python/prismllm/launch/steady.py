@@ -31,6 +31,12 @@ def become_steady() -> None:
     sleep_punctually()
 
 
+def before_others() -> None:
+    """This process goes before everything at usual priority, where that may be had; else nothing."""
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
+
+
 def sleep_punctually() -> None:
     """In a rank, before its program: its time.sleep() ends when it should, as a device does."""
     time.sleep = _punctual(time.sleep)

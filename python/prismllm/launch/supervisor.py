@@ -40,6 +40,7 @@ class LaunchResult:
     preloaded: list[str] = field(default_factory=list)
     statistics: dict = field(default_factory=dict)  # the coordinator's
     peak_private_bytes: list[int] = field(default_factory=list)  # of the ranks that were measured
+    memory: dict[int, dict[str, int]] = field(default_factory=dict)  # of ranks that ran: prismllm.memory.figures()
     notes: list[str] = field(default_factory=list)  # of the ranks, each once
 
 
@@ -77,6 +78,9 @@ class Company:
     """The run's other hosts, as far as the supervisor has to do with them; this one stands for none."""
 
     exits: tuple[Exit, ...] | list[Exit] = ()
+
+    def on_event(self, event: dict) -> None:
+        """What the zygote of this host has said."""
 
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
         """Registers what is to be heard, with a callable as data; `end_run` ends the processes of this host."""
@@ -135,11 +139,12 @@ class _Run:
                 [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
                  str(theirs.fileno()), str(os.getpid()), _package_root()],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                pass_fds=[theirs.fileno(), *([options.link_fd] if options.link_fd >= 0 else [])],
+                pass_fds=[theirs.fileno(), *(fd for fd in (options.link_fd, options.slices_fd) if fd >= 0)],
                 start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
-        if options.link_fd >= 0:
-            os.close(options.link_fd)  # the other end sees at once when who serves it has ended
+        for fd in (options.link_fd, options.slices_fd):
+            if fd >= 0:
+                os.close(fd)  # the other end sees at once when who serves it has ended
         self.selector = stack.enter_context(selectors.DefaultSelector())
         for source, action in ((self.control, self.read_events), (wakeup_out, lambda: wakeup_out.recv(4096)),
                                *([(self.logs, self.logs.forward)] if show_output else [])):  # fmt: skip
@@ -166,10 +171,12 @@ class _Run:
         self.company.stop(f"ended by {signal.Signals(number).name}")
 
     def until_end(self) -> None:
+        others_later = False
         while time.monotonic() < self.kill_at:
             ended = self.zygote.poll() is not None
             if ended and not self.company.is_awaited(ended):
                 break
+            others_later |= ended
             for key, _ in self.selector.select(0.5):
                 with contextlib.suppress(BlockingIOError):
                     key.data()
@@ -179,6 +186,8 @@ class _Run:
             with contextlib.suppress(BlockingIOError, KeyError):
                 while self.read_events():
                     pass
+        if others_later and self.begin:
+            self.outcome.wall_s = time.monotonic() - self.begin
 
     def watch_stopped(self) -> None:
         if not is_stopped(self.zygote.pid):
@@ -201,6 +210,7 @@ class _Run:
         for line in lines:
             event = json.loads(line)
             self.handle(event)
+            self.company.on_event(event)
             self.on_event(event)
         return True
 
@@ -240,6 +250,8 @@ class _Run:
             status = read_status(self.folder.rank_status(rank))
             if "peak_private_bytes" in status:
                 self.outcome.peak_private_bytes.append(status["peak_private_bytes"])
+            if told := status.get("memory"):
+                self.outcome.memory[rank] = told
             self.outcome.notes += [note for note in status.get("notes", []) if note not in self.outcome.notes]
         return self.outcome
 

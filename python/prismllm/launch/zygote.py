@@ -49,6 +49,7 @@ class Zygote:
         # For rank 0's store.
         self.master = (options.master_addr, options.master_port or reserved.getsockname()[1])
         self.own_fds = [control.fileno(), self.wakeup.detach(), wakeup_in.detach(), reserved.detach()]
+        self.own_fds += [options.slices_fd] if options.slices_fd >= 0 else []
         for fd in self.own_fds[1:3]:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(self.own_fds[2], warn_on_full_buffer=False)
@@ -116,7 +117,7 @@ class Zygote:
             return self.solo.batch()
         except Exception:
             self.end(0.0)
-            self.tell("failed", text="which ranks are alike could not be found:\n" + traceback.format_exc().rstrip())
+            self.tell("failed", text="which ranks run next could not be found:\n" + traceback.format_exc().rstrip())
             return []
 
     def start_ranks(self, address: str) -> None:
@@ -136,6 +137,7 @@ class Zygote:
                 environment["PRISM_COORDINATOR"] = address
             if options.backend:
                 environment["PRISM_BACKEND"] = options.backend
+            environment |= options.memory_environment()
             self.fork(rank, f"rank{rank}", lambda: run_rank(options, rank, environment))  # noqa: B023 (runs at once)
             self.poll(0)
 
@@ -222,10 +224,12 @@ class Zygote:
 
 def _load_rules(options: LaunchOptions) -> str:
     """What is wrong with them, or nothing."""
-    from prismllm.inputs.loading import RulesError, load
+    from prismllm.inputs.loading import RulesError, load, played
 
     try:
         options.rules = load(options.inputs, options.world_size)
+        if options.played:
+            options.rules.append(played(options.played, options.world_size, options.played_whole_numbers))
     except RulesError as reason:
         return str(reason)
     return f"--inputs: '{options.inputs}' starts threads; accepted: none" if len(thread_names()) > 1 else ""
@@ -263,7 +267,8 @@ def main() -> None:
         from prismllm.solo.running import Solo
         from prismllm.timing.running import Slices
 
-        zygote.solo = Solo(options, options.rules) if options.slices is None else Slices(options)
+        solo = Solo(options, options.rules) if options.slices_fd < 0 else Slices(options.slices_fd, zygote.tell)
+        zygote.solo = solo
     take_back = settle(len(options.ranks))
     zygote.tell("warm", seconds=time.monotonic() - begin, preloaded=preloaded, skipped=skip)
     zygote.run()

@@ -12,11 +12,12 @@ Waits are recomputed from what they wait for; definitions stand in csrc/replay/r
 """
 
 from prismllm.replay.critical_path import CriticalPath, Hop, Late
+from prismllm.replay.groups import GroupLeft, GroupReduction, GroupUse, reduce_groups
 from prismllm.replay.network import LinkUse, NetworkOptions, NetworkUse
 from prismllm.replay.offline import Iteration, Rank, Replay, as_recorded, replay, retimed
 from prismllm.replay.scenario import Links, Scenario, load_scenario
 from prismllm.replay.what_if import Communication, Edit, LinkEdit, Overlap
 
-__all__ = ["Communication", "CriticalPath", "Edit", "Hop", "Iteration", "Late", "LinkEdit", "LinkUse", "Links",
-           "NetworkOptions", "NetworkUse", "Overlap", "Rank", "Replay", "Scenario", "as_recorded", "load_scenario",
-           "replay", "retimed"]  # fmt: skip
+__all__ = ["Communication", "CriticalPath", "Edit", "GroupLeft", "GroupReduction", "GroupUse", "Hop", "Iteration",
+           "Late", "LinkEdit", "LinkUse", "Links", "NetworkOptions", "NetworkUse", "Overlap", "Rank", "Replay",
+           "Scenario", "as_recorded", "load_scenario", "reduce_groups", "replay", "retimed"]  # fmt: skip

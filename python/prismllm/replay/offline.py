@@ -154,9 +154,9 @@ def _check_scenario(trace: Trace, network: NetworkOptions | None, scenario: Scen
         raise ValueError("[[link]] changes the links of a cluster: give one (--comm)")
     if scenario.links and network:
         raise ValueError("[links] is of the closed form, which a network replaces; accepted: [[link]]")
-    if scenario.links and trace.timed:
+    if scenario.links and _replay.transfers_are_timed(trace.graph):
         raise ValueError("[links] is of the closed form: the transfers of this trace have times of their own; "
-                         "accepted: [[communication]]")  # fmt: skip
+                         "accepted: [[communication]], or a network (--comm)")  # fmt: skip
 
 
 def _replay_of(trace: Trace, report: _replay.Report, network: NetworkOptions | None) -> Replay:

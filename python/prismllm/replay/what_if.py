@@ -32,6 +32,8 @@ def shown(value) -> str:
 
 
 def _check(edit) -> None:
+    if getattr(edit, "rank", None) is not None and edit.ranks is not None:
+        raise ValueError(f"rank = {shown(edit.rank)} beside ranks = {shown(edit.ranks)}; accepted: one of them")
     for field in fields(edit):
         key, value = field.name, getattr(edit, field.name)
         if key == "ranks":
@@ -95,7 +97,8 @@ class Edit:
 @dataclass(frozen=True)
 class Communication:
     """The same for the transfers of communications, by the record or the closed form: what they take once all whom they
-    need have come. A collective changes for all its members when one that matches takes part, a message for both ends.
+    need have come. A collective changes for all its members when one that matches takes part, a message for both ends
+    when either matches, op = "send" as well as "recv".
     Not on a network, where links say what a transfer takes."""
 
     op: str | None = None

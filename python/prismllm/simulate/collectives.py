@@ -14,6 +14,7 @@ ALGORITHMS = (
     "segmented_ring",
     "tree",
     "halving_doubling",
+    "recursive_doubling",
     "direct",
     "pairwise",
     "dissemination",

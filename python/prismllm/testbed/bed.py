@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from dataclasses import replace
 
 from prismllm.launch import LaunchOptions, Program, RunFolder, launch
 from prismllm.launch.steady import processors_awake
+from prismllm.launch.temporary import TemporaryFolder
 from prismllm.testbed.deadline import Deadline
 from prismllm.testbed.link import Link
 from prismllm.testbed.star import DEVICE, Star
@@ -61,10 +61,10 @@ class Testbed:
         """Runs the program to its end, recorded. Fragments of the recording and logs are kept in `folder`, or nothing
         is. LaunchError where it fails, or has not ended at the deadline."""
         with contextlib.ExitStack() as stack:
-            path = folder or stack.enter_context(tempfile.TemporaryDirectory(prefix="prism-testbed-"))
+            path = folder or stack.enter_context(TemporaryFolder("testbed"))
             place = RunFolder(os.path.abspath(path))
             place.create()
-            stack.callback(os.close, place.lock)
+            stack.callback(place.close)
             options = LaunchOptions("real", ranks, program, place.path, place.logs,
                                     environment={"OMP_NUM_THREADS": "1"})  # fmt: skip
             done = launch(self.place(options), show_output=False, company=Deadline(deadline_s))

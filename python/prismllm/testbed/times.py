@@ -61,13 +61,13 @@ def read_times(log_dir: str, ranks: int, done: LaunchResult) -> Run:
     columns = [_iter_s(os.path.join(log_dir, f"rank{rank}.out"), rank) for rank in range(ranks)]
     lengths = {len(column) for column in columns}
     if len(lengths) > 1 or min(lengths) <= WARM_UP:
-        told = ", ".join(map(str, sorted(lengths)))
-        raise LaunchError(f"iter_s of {told} iterations; accepted: as many at each rank, more than {WARM_UP}", 3)
-    result = _told(os.path.join(log_dir, "rank0.out"), "RESULT ", 0) or {}
+        counts = ", ".join(map(str, sorted(lengths)))
+        raise LaunchError(f"iter_s of {counts} iterations; accepted: as many at each rank, more than {WARM_UP}", 3)
+    result = read_line(os.path.join(log_dir, "rank0.out"), "RESULT ", 0) or {}
     return Run([max(times) for times in zip(*columns, strict=True)], result, done.wall_s, done.notes)
 
 
-def _told(path: str, word: str, rank: int) -> dict | None:
+def read_line(path: str, word: str, rank: int) -> dict | None:
     with open(path, errors="replace") as file:
         while line := file.readline(_LONGEST_LINE):
             if not line.startswith(word):
@@ -83,10 +83,10 @@ def _told(path: str, word: str, rank: int) -> dict | None:
 
 
 def _iter_s(path: str, rank: int) -> list[float]:
-    told = _told(path, "TIMES ", rank)
-    if told is None:
+    line = read_line(path, "TIMES ", rank)
+    if line is None:
         raise LaunchError(f'rank {rank} printed no line TIMES {{"rank": {rank}, "iter_s": [...]}}', 3)
-    times = told.get("iter_s")
+    times = line.get("iter_s")
     good = isinstance(times, list) and all(type(time) in (int, float) and 0 < time < math.inf for time in times)
     if not good:
         raise LaunchError(f"rank {rank} printed iter_s = {str(times)[:80]}; accepted: a list of seconds above 0", 3)

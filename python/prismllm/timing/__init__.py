@@ -2,5 +2,6 @@
 
 from prismllm.timing.plan import plan
 from prismllm.timing.repetitions import repetitions, warm_up
+from prismllm.timing.took import Took, classes_that_differ
 
-__all__ = ["plan", "repetitions", "warm_up"]
+__all__ = ["Took", "classes_that_differ", "plan", "repetitions", "warm_up"]

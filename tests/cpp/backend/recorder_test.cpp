@@ -227,6 +227,71 @@ TEST_CASE("memory is a step function that keeps the peaks between nodes") {
   CHECK(record.memory[1].peak == 75);
 }
 
+TEST_CASE("memory beyond the limit is refused, not counted, and may be asked for again when there is room") {
+  Job job;
+  Recorder& recorder = job.recorder();
+  recorder.set_memory_limit(1000);
+  REQUIRE(recorder.memory(900));
+  CHECK_FALSE(recorder.memory(101));
+  CHECK(recorder.memory(100));
+  CHECK_FALSE(recorder.memory(1));
+  REQUIRE(recorder.memory(-900));
+  CHECK(recorder.memory(101));
+  const MemoryInUse in_use = recorder.memory_in_use();
+  CHECK(in_use.tensors == 201);
+  CHECK(in_use.tensors_peak == 1000);
+  CHECK(in_use.limit == 1000);
+  RankRecord record = job.take(10);
+  REQUIRE(record.memory.size() == 1);
+  CHECK(record.memory[0].bytes == 201);
+  CHECK(record.memory[0].peak == 1000);
+}
+
+TEST_CASE("what is in use may be given back although a limit has come below it") {
+  Job job;
+  REQUIRE(job.recorder().memory(500));
+  job.recorder().set_memory_limit(100);
+  CHECK_FALSE(job.recorder().memory(1));
+  CHECK(job.recorder().memory(-450));
+  CHECK(job.recorder().memory(50));
+}
+
+TEST_CASE("communicators take their part of the limit and none of the trace") {
+  Job job;
+  Recorder& recorder = job.recorder();
+  recorder.set_memory_limit(1000);
+  REQUIRE(recorder.memory(300));
+  REQUIRE(recorder.communicator_memory(600));
+  CHECK_FALSE(recorder.communicator_memory(101));
+  CHECK_FALSE(recorder.memory(101));
+  REQUIRE(recorder.memory(-300));
+  REQUIRE(recorder.memory(400));
+  REQUIRE(recorder.communicator_memory(-600));
+  const MemoryInUse in_use = recorder.memory_in_use();
+  CHECK(in_use.communicators == 0);
+  CHECK(in_use.communicators_peak == 600);
+  CHECK(in_use.tensors_peak == 400);
+  CHECK(in_use.peak == 1000);
+  RankRecord record = job.take(10);
+  REQUIRE(record.memory.size() == 1);
+  CHECK(record.memory[0].peak == 400);
+}
+
+TEST_CASE("threads that race for the last bytes below a limit never pass it together") {
+  Job job;
+  Recorder& recorder = job.recorder();
+  recorder.set_memory_limit(100);
+  std::atomic<int> granted{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 1000; ++i) granted += recorder.memory(1);
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(granted == 100);
+  CHECK(recorder.memory_in_use().tensors_peak == 100);
+}
+
 TEST_CASE("memory that many threads take and give back is counted exactly") {
   Job job;
   std::vector<std::thread> threads;

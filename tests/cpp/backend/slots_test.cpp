@@ -190,6 +190,28 @@ TEST_CASE("time without a slot is counted") {
   REQUIRE(off >= 20'000'000);
 }
 
+TEST_CASE("what a rank sleeps with its slot lent is its own time, not waiting") {
+  std::atomic<bool> over{false};
+  std::atomic<std::int64_t> off{0}, waited{-1};
+  require_ok(run_job(2, 1, [&](Rank& self) {
+    if (self.rank() == 1) {
+      expect(self.client().store_get("go", Deadline::after(std::chrono::minutes(1))).ok(), "get");
+      compute_for(std::chrono::milliseconds(20));
+      over = true;
+      return;
+    }
+    expect(self.client().store_set("go", {}).ok(), "set");
+    const auto before = self.client().waiting_ns(), off_before = self.client().off_slot_ns();
+    self.client().without_slot([&] {
+      while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+    waited = self.client().waiting_ns() - before;
+    off = self.client().off_slot_ns() - off_before;
+  }));
+  REQUIRE(waited == 0);
+  REQUIRE(off >= 20'000'000);
+}
+
 TEST_CASE("a deadline holds although another thread of the rank sleeps, and the slot is lent") {
   require_ok(run_job(2, 1, [](Rank& self) {
     if (self.rank() == 1) {

@@ -10,7 +10,7 @@ namespace {
 // Stages of a pipeline. Sends are waited for at the end of the iteration, and so is everybody, by a barrier that takes
 // no time. `tag` tells messages of one direction apart.
 struct Stage {
-  Rank& rank;
+  RankProgram& rank;
   std::vector<std::int32_t> sent = {};
   void receive(int from, int tag) { rank.blocking({.op = Op::kRecv, .peer = from, .tag = tag}); }
   void send(int to, int tag) { sent.push_back(rank.issue({.op = Op::kSend, .peer = to, .tag = tag})); }

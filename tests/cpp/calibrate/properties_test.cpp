@@ -118,16 +118,34 @@ void check_equal(const Timelines& a, const Timelines& b) {
   }
 }
 
+// Two switches with four endpoints each, and two slower cables between them: which of these a pair of ranks uses
+// depends on who has asked before.
+simulate::Topology two_switches() {
+  simulate::TopologySpec spec;
+  spec.vertices = 8 + 2;
+  const auto cable = [&](std::int32_t a, std::int32_t b, double rate) {
+    spec.links.push_back({a, b, rate, 500, rate, 0});
+    spec.links.push_back({b, a, rate, 500, rate, 0});
+  };
+  for (std::int32_t rank = 0; rank < 8; ++rank) {
+    spec.endpoint.push_back(rank);
+    cable(rank, 8 + rank % 2, 1e9);
+  }
+  for (int i = 0; i < 2; ++i) cable(8, 9, 3e8);
+  return simulate::Topology::make(std::move(spec)).value();
+}
+
 template <typename Check>
 void on_random_jobs(Check&& check) {
-  const auto topology = simulate::Topology::one_switch(8, 1e9, 1000);
+  const auto one = simulate::Topology::one_switch(8, 1e9, 1000), two = two_switches();
   for (const char* model : {"gloo", "nccl", "conservative"})
     for (unsigned seed = 1; seed <= 6; ++seed)
-      for (const bool on_network : {false, true}) {
+      for (const auto* network : {static_cast<const simulate::Topology*>(nullptr), &one, &two}) {
         auto options = at_1_gigabyte_per_second();
         options.samples = 5;
-        if (on_network) options.network = NetworkOptions{.topology = &topology};
-        INFO(model << ", job " << seed << (on_network ? " on a network" : ""));
+        if (network) options.network = NetworkOptions{.topology = network};
+        INFO(model << ", job " << seed << (network ? " on a network" : "")
+                   << (network == &two ? " of two switches" : ""));
         check(model, seed, options);
       }
 }
@@ -155,14 +173,17 @@ TEST_CASE("calibrating twice changes nothing, and a replay says the same") {
     const auto trace = trace_of(slices(job), found);
     const auto replayed = replay_of(trace);
     check_equal(replayed.timelines, found.report.timelines);
-    for (int i = 0; i < found.counted; ++i)
+    const bool many_ways = options.network && options.network->topology->spec().vertices > 9;
+    for (int i = 0; i < found.counted && !many_ways; ++i)
       CHECK(replayed.iterations[static_cast<std::size_t>(found.first_counted + i)].time_ns ==
             found.iteration_times_ns[static_cast<std::size_t>(found.chosen)][static_cast<std::size_t>(i)]);
-    const auto again = calibration_of(trace);
-    check_equal(again.report.timelines, found.report.timelines);
-    CHECK(again.iteration_time_ns.median == found.iteration_time_ns.median);
-    CHECK(again.iteration_time_ns.p95 == found.iteration_time_ns.p95);
-    CHECK(again.metadata_json == trace.metadata_json());
+    for (const auto& same : {at_1_gigabyte_per_second(), options}) {  // as it is, and where it was calibrated
+      const auto again = calibration_of(trace, same);
+      check_equal(again.report.timelines, found.report.timelines);
+      CHECK(again.iteration_time_ns.median == found.iteration_time_ns.median);
+      CHECK(again.iteration_time_ns.p95 == found.iteration_time_ns.p95);
+      CHECK(again.metadata_json == trace.metadata_json());
+    }
   });
 }
 

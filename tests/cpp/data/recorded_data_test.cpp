@@ -51,7 +51,7 @@ const std::vector<float> kNothing, kSmall{1, 2, 3}, kOther{4, 5}, kLarge(kLargeT
 // A job of three ranks: two all_gathers and a message.
 void record_job(const std::string& folder, bool reversed) {
   fs::create_directory(folder);
-  DataWriter writer({folder, 3, {}});
+  DataWriter writer({folder, 3, {}, 0});
   RecordedComm message = all_gather(0);
   message.op = Op::kSend;
   message.source = 2;
@@ -120,10 +120,19 @@ TEST_CASE("files do not depend on which communication was complete first") {
 
 TEST_CASE("a communication cannot be recorded twice") {
   const Folder folder;
-  DataWriter writer({folder.path(), 3, {}});
+  DataWriter writer({folder.path(), 3, {}, 0});
   REQUIRE(add(writer, all_gather(3), {{0, kSmall}}));
   REQUIRE(add(writer, all_gather(3), {{0, kOther}}));
   REQUIRE(writer.finish().error().message == "all_gather #3 of group 'world' was recorded twice");
+}
+
+TEST_CASE("no more is kept than may be; what is equal counts once") {
+  Folder folder;
+  DataWriter writer({folder.path(), 3, {}, 20});
+  REQUIRE(add(writer, all_gather(0), {{0, kSmall}, {1, kSmall}, {2, kOther}}));  // 12 bytes and 8
+  const auto more = add(writer, all_gather(1), {{0, kSmall}, {1, {6}}});
+  REQUIRE(!more);
+  REQUIRE(more.error().message.find("more than 20 bytes, as many as may be kept in '") != std::string::npos);
 }
 
 TEST_CASE("an index that was cut short is refused, wherever it ends") {

@@ -23,7 +23,7 @@ TEST_CASE("the bubble of a 1F1B pipeline is (p - 1) / m of its work when message
   const std::int64_t forward = 10 * ms, backward = 20 * ms;
   Program job(stages);
   for (int s = 0; s < stages; ++s) {
-    Rank& rank = job[s];
+    auto& rank = job[s];
     std::vector<std::int32_t> sends;
     auto run_forward = [&] {
       if (s > 0) rank.blocking({.op = Op::kRecv, .peer = s - 1, .tag = 0});

@@ -29,9 +29,9 @@ struct CommSpec {
   std::int64_t bytes = 0;
 };
 
-class Rank {
+class RankProgram {
  public:
-  Rank(int rank, std::vector<RankRecord::Group> groups) {
+  RankProgram(int rank, std::vector<RankRecord::Group> groups) {
     record.rank = rank;
     record.groups = std::move(groups);
     lane("main");
@@ -104,19 +104,19 @@ class Program {
     for (int r = 0; r < world_size; ++r) members.push_back(r);
     for (int r = 0; r < world_size; ++r) ranks.emplace_back(r, std::vector<RankRecord::Group>{{"world", members}});
   }
-  Rank& operator[](int rank) { return ranks[static_cast<std::size_t>(rank)]; }
+  RankProgram& operator[](int rank) { return ranks[static_cast<std::size_t>(rank)]; }
 
   // `metadata`: by default all clocks are one.
   ExecutionGraph graph(bool timed = true, std::string metadata = R"({"clock_domain": "one"})") {
     std::map<std::tuple<std::string, std::int64_t, int, int, int>, std::int64_t> last;  // when the last member came
-    auto key = [](const Rank& rank, std::size_t comm) {
+    auto key = [](const RankProgram& rank, std::size_t comm) {
       const auto& c = rank.record.comms[comm];
       bool sends = c.op == Op::kSend;
       const std::string& group = rank.record.groups[c.group].name;
       if (!is_point_to_point(c.op)) return std::tuple(group, c.seq, -1, -1, -1);
       return std::tuple(group, c.seq, sends ? rank.record.rank : c.peer, sends ? c.peer : rank.record.rank, c.tag);
     };
-    for (const Rank& rank : ranks)
+    for (const RankProgram& rank : ranks)
       for (std::size_t c = 0; c < rank.transfers.size(); ++c) {
         auto [it, added] = last.try_emplace(key(rank, c), 0);
         it->second = std::max(it->second, rank.record.nodes[rank.transfers[c]].start_ns);
@@ -125,7 +125,7 @@ class Program {
                           .progress_model = model_,
                           .timed = timed,
                           .metadata_json = std::move(metadata)});
-    for (Rank& rank : ranks) {
+    for (RankProgram& rank : ranks) {
       for (std::size_t c = 0; c < rank.transfers.size(); ++c) {
         auto& node = rank.record.nodes[rank.transfers[c]];
         node.duration_ns =
@@ -140,7 +140,7 @@ class Program {
     return *graph;
   }
 
-  std::vector<Rank> ranks;
+  std::vector<RankProgram> ranks;
 
  private:
   std::string model_;

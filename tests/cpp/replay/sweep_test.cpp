@@ -132,3 +132,23 @@ TEST_CASE("messages that are not issued in the order of their numbers meet as th
   std::swap(job[0].transfers[0], job[0].transfers[1]);
   CHECK(!run(job.graph()).swept);
 }
+
+TEST_CASE("where somebody never joins a collective an update leaves it to a run") {
+  Program job(2);
+  for (int r = 0; r < 2; ++r) {
+    job[r].compute((1 + r) * ms);
+    job[r].blocking({.service = 2 * ms});
+  }
+  job[0].issue({});
+  job[0].compute(ms);
+  const auto graph = job.graph();
+  CHECK(run(graph).swept);
+  const auto prepared = engine::prepare(graph).value();
+  auto durations = engine::Durations::make(prepared, {}).value();
+  const auto service = engine::service_times(prepared, {});
+  auto sweep = engine::Sweep::make(prepared);
+  REQUIRE(sweep);
+  REQUIRE(sweep->run(durations, service, clock_starts(prepared)));
+  durations.own(0)[0] += 5 * ms;
+  CHECK(!sweep->update(durations, {{0, 0}}));
+}

@@ -88,6 +88,24 @@ TEST_CASE("a message changes for both ends when one of them is named") {
   CHECK(ends({{0, 0}}) == Times{6 * ms, 6 * ms});
 }
 
+TEST_CASE("an edit of sends is one of messages: it changes both ends") {
+  // Rank 0 sends to 1 and to 2; rank 2 takes what comes, whoever sends it.
+  Program job(3);
+  for (int to : {1, 2}) job[0].blocking({.op = Op::kSend, .service = 2 * ms, .peer = to});
+  job[1].blocking({.op = Op::kRecv, .service = 2 * ms, .peer = 0});
+  job[2].blocking({.op = Op::kRecv, .service = 2 * ms, .peer = -1, .recorded_end = 2 * ms});
+  const auto ends = [&](CommunicationEdit edit) {
+    const auto report = replay_of(job.graph(), {.communications = {std::move(edit)}});
+    return Times{end_of(report, 0, 2), end_of(report, 1, 2), end_of(report, 0, 5), end_of(report, 2, 2)};
+  };
+  CHECK(ends({}) == Times{2 * ms, 2 * ms, 4 * ms, 4 * ms});
+  CHECK(ends({.op = "send", .scale = 3}) == Times{6 * ms, 6 * ms, 12 * ms, 12 * ms});
+  CHECK(ends({.op = "recv", .scale = 3}) == Times{6 * ms, 6 * ms, 12 * ms, 12 * ms});
+  CHECK(ends({.scale = 3}) == Times{6 * ms, 6 * ms, 12 * ms, 12 * ms});
+  CHECK(ends({.ranks = {{2, 2}}, .op = "send", .scale = 3}) == Times{2 * ms, 2 * ms, 8 * ms, 8 * ms});
+  CHECK(ends({.ranks = {{1, 1}}, .op = "send", .add_ns = ms}) == Times{3 * ms, 3 * ms, 5 * ms, 5 * ms});
+}
+
 TEST_CASE("transfers of a closed form are edited too, those on a network refused") {
   Program job(2);
   for (int r = 0; r < 2; ++r) job[r].blocking({.bytes = 1000});
@@ -143,6 +161,86 @@ TEST_CASE("one of several collectives that a wait covers can be moved alone") {
   CHECK(times(replay_of(job.graph())) == Times{14 * ms});
   CHECK(with_overlap(job.graph(), {{.until = OverlapEdit::Until::kIterationEnd, .group = "tp"}}) == Times{9 * ms});
   CHECK(with_overlap(job.graph(), {{.until = OverlapEdit::Until::kIterationEnd, .group = "world"}}) == Times{14 * ms});
+}
+
+TEST_CASE("waits move on their own lane where the nodes of two lanes stand mixed") {
+  // Main computes (10 ms), issues, computes (6), waits, steps (2); a second thread computes 1 ms at a time meanwhile.
+  // A file may hold the nodes lane after lane, or in order of time.
+  const auto job = [](bool mixed) {
+    Program both(2);
+    for (int r = 0; r < 2; ++r) {
+      Rank& rank = both[r];
+      const auto beside = [&] {
+        if (!mixed) return;
+        rank.lane("second");
+        rank.compute(1 * ms, "beside");
+        rank.lane("main");
+      };
+      rank.mark();
+      rank.compute(10 * ms, "backward.0");
+      beside();
+      const auto work = rank.issue({.service = 20 * ms});
+      beside();
+      rank.compute(6 * ms, "backward.1");
+      beside();
+      rank.wait({work});
+      beside();
+      rank.compute(2 * ms, "optimizer");
+      beside();
+      rank.compute(1 * ms, "log");
+      beside();
+      rank.mark();
+      rank.compute(1 * ms);
+      beside();
+      if (mixed) continue;
+      rank.lane("second");
+      for (int i = 0; i < 7; ++i) rank.compute(1 * ms, "beside");
+    }
+    return both.graph();
+  };
+  for (const auto& [edit, expected] :
+       {std::pair(OverlapEdit{.until = OverlapEdit::Until::kIssue}, 10 + 20 + 6 + 2 + 1),
+        std::pair(OverlapEdit{.until = OverlapEdit::Until::kIterationEnd}, 10 + 20),
+        std::pair(OverlapEdit{.until = OverlapEdit::Until::kSpan, .span = "log"}, 10 + 20 + 1)})
+    for (const bool mixed : {false, true}) {
+      INFO("until " << static_cast<int>(edit.until) << (mixed ? ", mixed" : ""));
+      CHECK(with_overlap(job(mixed), {edit})[0] == expected * ms);
+    }
+}
+
+TEST_CASE("a wait at the end of its lane's last iteration stays on its lane, whatever stands behind") {
+  for (const bool mixed : {false, true}) {
+    Program job(2);
+    for (int r = 0; r < 2; ++r) {
+      job[r].compute(10 * ms);
+      const auto work = job[r].issue({.service = 20 * ms});
+      job[r].wait({work});
+      if (mixed) job[r].lane("second"), job[r].compute(1 * ms), job[r].lane("main");
+      job[r].compute(5 * ms);
+      job[r].lane("second"), job[r].compute(1 * ms);
+    }
+    const auto moved = overlapped(job.graph(), {{.until = OverlapEdit::Until::kIterationEnd}});
+    REQUIRE(moved.ok());
+    const auto& view = moved->class_view(0);
+    std::vector<NodeKind> main;  // in program order
+    for (std::size_t node = 0; node < view.node_kind.size(); ++node)
+      if (view.node_lane[node] == 0) main.push_back(static_cast<NodeKind>(view.node_kind[node]));
+    CHECK(main == std::vector{NodeKind::kCompute, NodeKind::kIssue, NodeKind::kTransfer, NodeKind::kWait,
+                              NodeKind::kCompute, NodeKind::kWait});
+    CHECK(replay_of(*moved).critical_path_ns == 30 * ms);
+  }
+}
+
+TEST_CASE("a span that no rank has is not waited for: the error lists those that there are") {
+  auto unknown = overlapped(loop(8 * ms).graph(), {{.until = OverlapEdit::Until::kSpan, .span = "optimiser"}});
+  REQUIRE_FALSE(unknown.ok());
+  CHECK(unknown.error().message ==
+        "overlap 0 (all communication): until_span = 'optimiser' is the name of no compute span; accepted: backward.0, "
+        "backward.1, log, optimizer");
+  Program nameless(1);
+  nameless[0].compute(ms);
+  CHECK(overlapped(nameless.graph(), {{.until = OverlapEdit::Until::kSpan, .span = "x"}}).error().message ==
+        "overlap 0 (all communication): until_span = 'x' is the name of no compute span; the trace has no names");
 }
 
 TEST_CASE("an overlap that moves nothing is an error") {

@@ -18,6 +18,7 @@ struct Case {
 const std::vector<Case> kCases = {{Op::kAllReduce, "ring"},
                                   {Op::kAllReduce, "tree"},
                                   {Op::kAllReduce, "halving_doubling"},
+                                  {Op::kAllReduce, "recursive_doubling"},
                                   {Op::kAllReduce, "direct"},
                                   {Op::kAllReduce, "hierarchical"},
                                   {Op::kAllGather, "ring"},
@@ -28,8 +29,10 @@ const std::vector<Case> kCases = {{Op::kAllReduce, "ring"},
                                   {Op::kReduceScatter, "halving_doubling"},
                                   {Op::kAllToAll, "direct"},
                                   {Op::kAllToAll, "pairwise"},
+                                  {Op::kBroadcast, "ring"},
                                   {Op::kBroadcast, "tree"},
                                   {Op::kBroadcast, "direct"},
+                                  {Op::kReduce, "ring"},
                                   {Op::kReduce, "tree"},
                                   {Op::kReduce, "direct"},
                                   {Op::kGather, "tree"},
@@ -115,6 +118,11 @@ TEST_CASE("each member sends what the algorithm is known for") {
   }
   CHECK(made(Op::kAllReduce, "halving_doubling", 16)->steps() == 8);
   CHECK(made(Op::kBroadcast, "tree", 16)->steps() == 4);
+  // The whole tensor in each of 4 exchanges; in pieces around, 16 of them 15 steps behind each other.
+  CHECK(sent_by(*made(Op::kAllReduce, "recursive_doubling", 16, bytes), 7) == 4 * bytes);
+  CHECK(sent_by(*made(Op::kBroadcast, "ring", 16, bytes, 3), 1) == bytes);
+  CHECK(sent_by(*made(Op::kBroadcast, "ring", 16, bytes, 3), 2) == 0);
+  CHECK(made(Op::kBroadcast, "ring", 16, 1 << 20)->steps() == 15 + 16 - 1);
   // The root of a binomial scatter sends N - 1 parts, in a broadcast the whole tensor log2 N times.
   CHECK(sent_by(*made(Op::kScatter, "tree", 16, bytes, 3), 3) == 15 * (bytes / 16));
   CHECK(sent_by(*made(Op::kBroadcast, "tree", 16, bytes, 3), 3) == 4 * bytes);
@@ -137,10 +145,10 @@ TEST_CASE("no member of two trees works in both for long: each sends its tensor 
 
 TEST_CASE("an algorithm that there is not is answered with those that there are") {
   CHECK(make_schedule({Op::kAllReduce, 4, 8}, "pairwise").error().message ==
-        "no algorithm 'pairwise' for all_reduce; accepted: ring, segmented_ring, tree, halving_doubling, direct, "
-        "hierarchical");
+        "no algorithm 'pairwise' for all_reduce; accepted: ring, segmented_ring, tree, halving_doubling, "
+        "recursive_doubling, direct, hierarchical");
   CHECK(make_schedule({Op::kSend, 4, 8}, "").error().message == "send is no collective");
-  CHECK(make_schedule({Op::kAllReduce, 0, 8}, "").error().message == "a collective of 0 members; accepted: 1 or more");
+  CHECK(make_schedule({Op::kAllReduce, 0, 8}, "").error().message == "a collective of 0 members; accepted: 1 to 2^29");
   CHECK(make_schedule({Op::kAllReduce, 4, -1}, "").error().message == "-1 bytes; accepted: 0 to 2^60");
   CHECK(make_schedule({Op::kBroadcast, 4, 8, 4}, "").error().message == "root 4; accepted: 0 to 3");
   CHECK(make_schedule({Op::kAllReduce, 6, 8, 0, 4}, "hierarchical").error().message ==
@@ -181,6 +189,21 @@ TEST_CASE("a segmented ring passes whole elements on, two or more segments a mem
   // A gather's members cut their own tensors: each sends as much.
   for (int member = 0; member < 8; ++member)
     CHECK(sent_by(*made(Op::kAllGather, "segmented_ring", 8, 8 * 4), member) == 7 * 4);
+}
+
+TEST_CASE("steps are counted, or there are too many to be") {
+  constexpr std::int64_t kMiB = 1 << 20;
+  // The most: two times around, every member with 2^49 / 2^20 / N segments.
+  for (const int members : {2, 8, 65'536}) {
+    const auto most = made(Op::kAllReduce, "segmented_ring", members, std::int64_t{1} << 49);
+    CHECK(most->steps() == 2 * ((std::int64_t{1} << 49) / kMiB / members) * (members - 1));
+  }
+  CHECK(make_schedule({Op::kAllReduce, 2, (std::int64_t{1} << 49) + 1}, "segmented_ring").error().message ==
+        "562949953421313 bytes in segments of 1 MiB or less; accepted: 0 to 2^49");
+  CHECK(made(Op::kAllReduce, "segmented_ring", 1 << 29, 8)->steps() == 4 * ((std::int64_t{1} << 29) - 1));
+  CHECK(made(Op::kAllReduce, "ring", 1 << 29, 8)->steps() == 2 * ((1 << 29) - 1));
+  CHECK(make_schedule({Op::kAllReduce, (1 << 29) + 1, 8}, "ring").error().message ==
+        "a collective of 536870913 members; accepted: 1 to 2^29");
 }
 
 TEST_CASE("in an uneven all_to_all members send and receive what is their own") {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import os
 import re
@@ -12,11 +11,12 @@ import selectors
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prismllm.launch.hosts.channel import Channel, ChannelError
-from prismllm.launch.options import LaunchOptions, RunFolder
+from prismllm.launch.hosts.job import own_versions
+from prismllm.launch.options import RunFolder
 from prismllm.launch.outcome import Exit, LaunchError
 from prismllm.launch.supervisor import Company
 
@@ -118,18 +118,6 @@ def _told_apart(offers: list[Offer]) -> list[Offer]:
     return offers
 
 
-def own_versions() -> dict[str, str]:
-    """What has to be the same on all hosts."""
-    import platform
-    from importlib import metadata
-
-    return {
-        "prismllm": metadata.version("prismllm"),
-        "torch": metadata.version("torch").partition("+")[0],
-        "python": ".".join(platform.python_version_tuple()[:2]),
-    }
-
-
 def shares(world_size: int, slots: list[int]) -> list[int]:
     """How many ranks each host gets: as its slots are to all slots, in blocks."""
     total, before, bounds = sum(slots), 0, [0]
@@ -139,18 +127,10 @@ def shares(world_size: int, slots: list[int]) -> list[int]:
     return [end - begin for begin, end in itertools.pairwise(bounds)]
 
 
-def program_digest(options: LaunchOptions) -> str | None:
-    """Of the program's file, so that two hosts do not run two versions of it; None where a module has none."""
-    if (path := options.program.path) is None:
-        return None
-    with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
-
-
 class RemoteHost:
     """An agent while the run lasts."""
 
-    def __init__(self, offer: Offer, folder: RunFolder, log_dir: str, ranks: range):
+    def __init__(self, offer: Offer, folder: RunFolder, log_dir: str, ranks: Sequence[int]):
         self.offer, self.channel, self.name, self.ranks = offer, offer.channel, offer.name, ranks
         self.folder, self.log_dir = folder, log_dir
         self.done = self.well = False
@@ -190,6 +170,10 @@ class RemoteHost:
     def stop(self) -> None:
         with contextlib.suppress(OSError):
             self.channel.socket.shutdown(socket.SHUT_WR)
+
+    def leave(self) -> None:
+        """Nothing more is to be heard of it in this run."""
+        self.channel.close()
 
     def _fail(self, text: str, done: bool = True) -> None:
         # A while before its ranks' end is noticed, whose cause this is.
@@ -238,7 +222,7 @@ class RemoteHosts(Company):
     def join(self, selector: selectors.BaseSelector, end_run: Callable[[], None]) -> None:
         def drop(host: RemoteHost) -> None:
             selector.unregister(host.channel)
-            host.channel.close()
+            host.leave()
             if not host.well:
                 end_run()
 
@@ -280,22 +264,3 @@ class RemoteHosts(Company):
 
     def failures(self) -> list[tuple[int, LaunchError]]:
         return [host.failure for host in self.hosts if host.failure]
-
-
-def make_job(options: LaunchOptions, host: int, ranks: range, digest: str | None) -> dict:
-    """What an agent needs to know to run its ranks."""
-    return {
-        "program": {"name": options.program.name, "is_module": options.program.is_module, "args": options.program.args},
-        "digest": digest,
-        "folder": os.getcwd(),
-        "environment": options.environment,
-        "world_size": options.world_size,
-        "ranks_per_node": options.ranks_per_node,
-        "first_rank": ranks.start,
-        "ranks": len(ranks),
-        "host": host,
-        "link_port": options.link_port,
-        "master_addr": options.master_addr,
-        "master_port": options.master_port,
-        "host_timeout_s": options.host_timeout_s,
-    }

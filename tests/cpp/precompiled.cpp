@@ -1,0 +1,1 @@
+// Nothing: what is compiled here are the headers that all tests include.
