@@ -20,6 +20,8 @@ struct Period {
   std::vector<bool> carried;             // [ClassPlan::in.to] it needs in each round what is from the round before
   std::vector<std::uint32_t> iteration;  // [nodes] of those that are repeated: in the period
   std::vector<std::uint32_t> place;      // [nodes] of those on lanes that are repeated: in its iteration
+  // Nodes: a last span in which the program also leaves its loop, and the one in its place before; or kNone.
+  std::uint32_t open_span = 0xffffffffu, open_model = 0xffffffffu;
 };
 
 enum class StepKind : std::uint8_t { kCompute, kIssue, kWait, kEnd };

@@ -1,16 +1,18 @@
 // Emulation: some ranks of a graph are real programs, the others are executed here (emulation.md, section 5). Causal:
 // what a real rank does when it is late, or early, moves whoever waits for it, and comes back to it.
 //
+// A real rank that goes on beyond the record finds the virtual ones doing their last period again (loop.hpp). How long
+// the job is nobody says before: whenever it becomes known, virtual ranks have done what they do in that case from the
+// beginning, given all that real ranks have issued so far.
+//
 // Time is emulated time, ns from 0, the start of the job; who calls decides how it goes on. One thread.
 #pragma once
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "core/vocabulary.hpp"
@@ -18,9 +20,7 @@
 
 namespace prism {
 
-namespace engine {
-class Engine;
-}
+class EmulationCalls;
 
 class Emulation {
  public:
@@ -55,13 +55,21 @@ class Emulation {
   const std::vector<int>& sandbox() const { return options_.sandbox; }
   const ExecutionGraph& graph() const { return graph_; }
   bool warns_on_divergence() const { return options_.warn_on_divergence; }
-  // The rank's communication that this is, each once. kMismatch: the graph has none, or another one: the first
-  // difference. find(), left_of(), first_left() and describe() may be called by another thread than the rest.
+  // The rank's communication that this is, each once; numbers go on beyond the record. kMismatch: the graph has none, or
+  // another one: the first difference. This and what follows up to differences() may be called by another thread than
+  // the rest.
   Result<std::uint32_t> find(int rank, const Call& call);
+  // Whether the record has it; else nobody knows what virtual ranks put in.
+  bool is_recorded(int rank, std::uint32_t comm) const;
   // Of the rank: "all_reduce 3 of group 'tp0' (float32, sum, 4096 bytes)".
   std::string describe(int rank, std::uint32_t comm) const;
+  // Communications of a real rank that it would still have to issue if it ended now.
+  std::size_t left_of(int rank) const;
+  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does; "" where nothing is
+  // left.
+  std::string first_left(int rank) const;
   // Differences that were only warned of.
-  const std::vector<std::string>& differences() const { return differences_; }
+  const std::vector<std::string>& differences() const;
 
   // Issued, now or later; a time that lies in the past is taken to be the present, and that much late.
   Result<void> arrived(int rank, std::uint32_t comm, std::int64_t at_ns);
@@ -69,13 +77,9 @@ class Emulation {
   Result<void> advance(std::int64_t until_ns, std::vector<Released>& released);
   // The time to which everything is decided.
   std::int64_t now_ns() const { return now_ns_; }
-  // By how much issues came after the time that was decided already; 0 unless the caller let time run ahead.
+  // By how much issues came after the time that was decided already; 0 unless the caller let time run ahead, or what
+  // virtual ranks were taken to do before the job's length was known had been seen.
   std::int64_t late_ns() const { return late_ns_; }
-  // Communications of a real rank that nobody has asked for.
-  std::size_t left_of(int rank) const;
-  // "rank 3 has not issued all_reduce 14 ...", for a program that ended before its trace does; "" where nothing is
-  // left.
-  std::string first_left(int rank) const;
   // Groups of the job: all of them, those with a real rank, and of these those with virtual ones as well.
   struct Groups {
     std::size_t total = 0, with_sandbox = 0, mixed = 0;
@@ -86,21 +90,30 @@ class Emulation {
 
  private:
   struct Parts;
-  // Group slot; 0 collective, 1 send, 2 receive; peer; tag; number.
-  using Key = std::tuple<std::uint32_t, int, std::int32_t, std::int32_t, std::int64_t>;
+  struct Issue {  // or an end
+    std::int64_t at_ns;
+    std::int32_t rank;
+    std::uint32_t comm;  // as the engine numbers it
+    auto operator<=>(const Issue&) const = default;
+  };
   Emulation(ExecutionGraph graph, Options options);
   Result<void> prepare();
-  std::optional<Error> difference(int rank, std::uint32_t comm, const Call& call) const;
+  Result<void> start();
+  Result<void> start_again();
+  void rename_known();
+  Result<void> do_again();
+  bool is_new(const Issue& ended);
+  Released as_found(const Issue& ended);
 
   const ExecutionGraph graph_;
   const Options options_;
   std::unique_ptr<Parts> parts_;
-  std::map<int, std::map<Key, std::uint32_t>> comms_;                       // by real rank
-  std::map<int, std::map<std::string, std::uint32_t, std::less<>>> slots_;  // by real rank: group slot by name
-  std::map<int, std::vector<bool>> found_;
-  std::vector<std::string> differences_;
-  std::set<std::tuple<std::int64_t, std::int32_t, std::uint32_t>> to_come_;  // issues: (when, rank, communication)
+  std::unique_ptr<EmulationCalls> calls_;
+  std::set<Issue> to_come_;
   std::int64_t now_ns_ = 0, late_ns_ = 0;
+  std::vector<Issue> issued_, released_;  // until it is known how long the job is
+  // While the job has no end, as far as is known: for whom all real ranks wait would have come by then.
+  std::int64_t patience_ns_ = 0, patient_until_ns_ = 0;
 };
 
 }  // namespace prism

@@ -51,14 +51,14 @@ class Engine {
   Result<void> run(const std::vector<std::vector<int>>& parts);
 
   // Step by step, with ranks whose communications somebody outside issues (emulation.md, section 5). Time goes on only
-  // by advance(); what arrives is not before the time to which it has gone.
+  // by advance().
   struct Released {
     std::int32_t rank;
     std::uint32_t comm;  // of the rank's class, or beyond: Loop::number()
     std::int64_t at_ns;
   };
   void begin(const std::vector<int>& ranks, const std::vector<int>& outside);
-  // Errors: kInvalidInput, where the rank is not one from outside, or has no such communication, or issues it twice, or
+  // Time has gone to `at_ns`. Errors: kInvalidInput, where the rank is not one from outside, or has no such communication, or issues it twice, or
   // (beyond the record) after one of a later round.
   Result<void> arrived(int rank, std::uint32_t comm, std::int64_t at_ns);
   // Until just before `until_ns`, or the end of the first moment at which something ends for ranks from outside, which

@@ -8,6 +8,7 @@
 
 #include "replay/draw.hpp"
 #include "replay/period_finder.hpp"
+#include "replay/report.hpp"
 
 namespace prism::engine {
 namespace {
@@ -18,6 +19,20 @@ int first_rank_of(const Job& job, std::size_t cls) {
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank)
     if (job.ranks[rank].cls == static_cast<int>(cls)) return static_cast<int>(rank);
   return -1;
+}
+
+// Whether the last mark ends an iteration is seen from what follows it, which ranks may see differently: what one rank
+// takes for an iteration is one.
+bool last_mark_begins_one(const Job& job) {
+  std::size_t marks = 0, ended = 0, begun = 0;
+  for (std::size_t cls = 0; cls < job.classes.size(); ++cls) {
+    const auto iterations = iteration_plan(job.views[cls], job.classes[cls]);
+    if (iterations.marks.empty()) continue;
+    if (marks > 0 && iterations.marks.size() != marks) return false;
+    marks = iterations.marks.size();
+    ++(iterations.last == kNone ? ended : begun);
+  }
+  return ended > 0 && begun > 0;
 }
 
 // Periods of all classes of the iterations [first, first + length).
@@ -53,14 +68,20 @@ Result<Loop> Loop::make(const Job& job, const LoopOptions& options) {
 
 Result<void> Loop::find_period(const Job& job, const LoopOptions& options) {
   std::vector<PeriodFinder> finders;
-  for (std::size_t cls = 0; cls < job.classes.size(); ++cls) finders.emplace_back(job.views[cls], job.classes[cls]);
+  const bool open = last_mark_begins_one(job);
+  for (std::size_t cls = 0; cls < job.classes.size(); ++cls)
+    finders.emplace_back(job.views[cls], job.classes[cls], open && !job.views[cls].mark_node.empty());
   std::size_t count = 0;
   bool closed = true;
   for (std::size_t cls = 0; cls < finders.size(); ++cls) {
     const auto own = finders[cls].iterations();
     if (own == 0 && job.views[cls].comm_op.empty()) continue;
     if (count == 0) count = own;
-    if (own != count || own == 0)
+    if (own == 0)
+      return wrong(fmt::format("rank {} has no iteration marks (prismllm.iteration() sets one), without which a job does "
+                               "not go on beyond its record",
+                               first_rank_of(job, cls)));
+    if (own != count)
       return wrong(
           fmt::format("rank {} has {} iterations, others have {}; a job that goes on beyond its record needs "
                       "the same marks on all ranks",
@@ -101,7 +122,7 @@ Result<void> Loop::find_period(const Job& job, const LoopOptions& options) {
   for (std::size_t cls = 0; cls < finders.size(); ++cls) {
     programs_.push_back(compile(job.views[cls], job.classes[cls], &periods[cls]));
     auto& own = classes_.emplace_back();
-    own.open_span = finders[cls].open_span(), own.open_model = finders[cls].open_model();
+    own.open_span = periods[cls].open_span, own.open_model = periods[cls].open_model;
     const auto& comms = programs_[cls].comms;
     own.period_place.assign(comms.size() - 1, kNone);
     for (std::uint32_t c = 0; c + 1 < comms.size(); ++c) {

@@ -9,11 +9,11 @@
 
 namespace prism::engine {
 
-PeriodFinder::PeriodFinder(const ClassView& view, const ClassPlan& plan)
+PeriodFinder::PeriodFinder(const ClassView& view, const ClassPlan& plan, bool open)
     : view_(view), plan_(plan), iteration_(iterations_by_cause(view, plan)) {
   const auto iterations = iteration_plan(view, plan);
-  lanes_.assign(iterations.count(), Lanes(plan.lane_first.size()));
-  closed_ = iterations.last == kNone;
+  lanes_.assign(open ? iterations.marks.size() : iterations.count(), Lanes(plan.lane_first.size()));
+  closed_ = !open && iterations.last == kNone;
   if (iterations.model != kNone) open_span_ = iterations.last, open_model_ = iterations.model;
   for (std::size_t lane = 0; lane < plan.lane_first.size(); ++lane)
     for (auto node = plan.lane_first[lane]; node != kNone; node = plan.next_on_lane[node])
@@ -140,7 +140,18 @@ std::optional<std::string> PeriodFinder::find(std::size_t first, std::size_t len
           iteration_[node], iteration_[node] - static_cast<int>(length), node, before[node]);
   for (std::uint32_t node = 0; node < nodes; ++node)
     if (repeated[node]) period.before[node] = before[node];
+  if (!closed_ && first + length == lanes_.size()) note_open_span(period);
   return std::nullopt;
+}
+
+void PeriodFinder::note_open_span(Period& period) const {
+  period.open_span = period.open_model = kNone;
+  const auto& last = lanes_.back()[view_.node_lane[view_.mark_node.back()]];
+  const auto is_repeated = [&](auto node) { return period.region[node] == Period::kRepeated; };
+  const auto node = std::find_if(last.rbegin(), last.rend(), is_repeated);
+  if (node == last.rend() || kind(*node) != NodeKind::kCompute) return;
+  period.open_span = *node;
+  period.open_model = period.before[*node];
 }
 
 std::optional<std::string> PeriodFinder::take(std::size_t first, std::size_t length, Period& period) const {
@@ -169,6 +180,7 @@ std::optional<std::string> PeriodFinder::take(std::size_t first, std::size_t len
 Period PeriodFinder::laid_out(std::size_t first, std::size_t length, const std::vector<bool>& repeated) const {
   const auto nodes = view_.node_kind.size();
   Period period;
+  period.open_span = open_span_, period.open_model = open_model_;
   period.region.assign(nodes, Period::kBefore);
   for (auto* column : {&period.before, &period.iteration, &period.place}) column->assign(nodes, kNone);
   for (std::uint32_t node = 0; node < nodes; ++node) {

@@ -12,14 +12,13 @@ namespace prism::engine {
 
 class PeriodFinder {
  public:
-  PeriodFinder(const ClassView& view, const ClassPlan& plan);
+  // `open`: the last mark begins an iteration, whatever there is in it.
+  PeriodFinder(const ClassView& view, const ClassPlan& plan, bool open);
 
   std::size_t iterations() const { return lanes_.size(); }
   // Whether a mark ends the last iteration. Else the program ends in it: what follows the last node that a repetition
-  // has is after it, and its last compute span, open_span(), counts as no longer than open_model() (nodes, or kNone).
+  // has is after it, and its last compute span, Period::open_span, counts as no longer than the one in its place.
   bool closed() const { return closed_; }
-  std::uint32_t open_span() const { return open_span_; }
-  std::uint32_t open_model() const { return open_model_; }
 
   // The period of the iterations [first, first + length), which are repetitions of as many before: the same kinds of
   // nodes on each lane, communications that differ in sizes alone, waits and hand-overs for what is in the same
@@ -41,6 +40,7 @@ class PeriodFinder {
   bool same_sources(std::uint32_t node, const std::vector<Area>& area, const std::vector<std::uint32_t>& before,
                     std::vector<bool>& carried) const;
   Period laid_out(std::size_t first, std::size_t length, const std::vector<bool>& repeated) const;
+  void note_open_span(Period& period) const;
 
   const ClassView& view_;
   const ClassPlan& plan_;

@@ -48,6 +48,7 @@ struct Emulated {
   std::vector<Part> parts;     // by arrival
   std::shared_ptr<void> held;  // what readers read
   std::vector<Region> results;
+  bool recorded = true;    // the trace has it, not only the period that is repeated
   bool complete = false;   // everything that anybody gets is there
   bool invented = false;   // something that a virtual member puts in is not known
   bool unchanged = false;  // then: what is in the outputs stays

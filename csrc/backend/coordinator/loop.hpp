@@ -217,6 +217,8 @@ struct Coordinator::Impl {
   Result<void> complete_emulated(const std::shared_ptr<Exchange>& exchange);
   Result<void> fill_virtual(Exchange& exchange);
   Result<void> add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece, Reduction& reduction);
+  std::optional<RecordedData::Tensor> value_of(const Exchange& exchange, std::int32_t member, std::uint32_t index,
+                                               DType dtype, std::uint64_t bytes) const;
   void check_values(const Exchange& exchange, const Arrival& arrival, std::uint32_t comm);
   void reduced_emulated(const std::shared_ptr<Exchange>& exchange, const std::shared_ptr<Reduction>& reduction);
   bool is_ready(const Exchange& exchange, std::size_t index) const;

@@ -85,7 +85,8 @@ Result<void> Coordinator::Impl::emulate_from_loop(int rank, WorkId work, std::in
                                static_cast<std::int64_t>(total(o.output_bytes))};
     PRISM_ASSIGN_OR_RETURN(comm, emulator_->emulation().find(rank, call));
     due_places_[{rank, comm}] = {exchange, index};
-    if (options_.check_values) check_values(*exchange, *place, comm);
+    emulated.recorded = emulated.recorded && emulator_->emulation().is_recorded(rank, comm);
+    if (options_.check_values && emulated.recorded) check_values(*exchange, *place, comm);
   } else {
     emulated.parts[index].due_ns = 0;
   }
@@ -108,6 +109,14 @@ Result<void> Coordinator::Impl::complete_emulated(const std::shared_ptr<Exchange
   return {};
 }
 
+// As VirtualValues::find(). Beyond the record nobody knows: what has the number there is something else.
+std::optional<RecordedData::Tensor> Coordinator::Impl::value_of(const Exchange& exchange, std::int32_t member,
+                                                                std::uint32_t index, DType dtype,
+                                                                std::uint64_t bytes) const {
+  if (!exchange.emulated->recorded) return std::nullopt;
+  return values_.find(exchange, member, index, dtype, bytes);
+}
+
 // What the virtual members put into result number `result`: each one's tensor, or their virtual part.
 Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_t result, ReducePiece& piece,
                                             Reduction& reduction) {
@@ -121,7 +130,7 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
       inputs.push_back(piece.inputs[real++]);
       continue;
     }
-    auto tensor = values_.find(exchange, static_cast<std::int32_t>(m), index, o.dtype, bytes);
+    auto tensor = value_of(exchange, static_cast<std::int32_t>(m), index, o.dtype, bytes);
     if (!tensor) break;
     inputs.push_back(tensor->bytes.data());
     reduction.files.push_back(tensor->file);
@@ -131,8 +140,8 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   const DType accumulated = executor_->accumulation_type(o.dtype, o.reduce_op);
-  auto part = values_.find(exchange, kVirtualPart, index, accumulated,
-                           bytes / element_size(o.dtype) * element_size(accumulated));
+  auto part = value_of(exchange, kVirtualPart, index, accumulated,
+                       bytes / element_size(o.dtype) * element_size(accumulated));
   if (part) {
     piece.initial = part->bytes.data();
     piece.members = exchange.arrivals.size();
@@ -176,7 +185,7 @@ Result<void> Coordinator::Impl::fill_virtual(Exchange& exchange) {
     exchange.arrivals[m].operation.inputs[i] = regions[w];
     std::byte* const to = memory_->at(regions[w].offset);
     const int member = exchange.collective ? static_cast<int>(m) : peer.operation.peer;
-    if (const auto tensor = values_.find(exchange, member, i, DType::kNone, regions[w].bytes)) {
+    if (const auto tensor = value_of(exchange, member, i, DType::kNone, regions[w].bytes)) {
       std::copy(tensor->bytes.begin(), tensor->bytes.end(), to);
       continue;
     }

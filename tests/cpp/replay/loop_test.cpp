@@ -233,8 +233,10 @@ TEST_CASE("a delay comes back over three virtual ranks, and goes round again in 
     // Its two communications of iteration i are 2 i and 2 i + 1, in the record and beyond.
     const std::int64_t delay = iteration == 300 ? 777 * ms : 0;
     now += ms + delay;
-    REQUIRE(engine.arrived(0, 2 * iteration, now));
     released.clear();
+    REQUIRE(engine.advance(now, released));
+    REQUIRE(released.empty());
+    REQUIRE(engine.arrived(0, 2 * iteration, now));
     REQUIRE(engine.advance(INT64_MAX, released));
     REQUIRE(released.size() == 1);
     CHECK(released[0].comm == 2 * iteration);
@@ -343,10 +345,13 @@ TEST_CASE("jobs that are not periodic are refused, and where they are not is sai
   };
   const auto a = Op::kAllReduce, b = Op::kAllGather;
   CHECK(refused(job({a, a, b}))
-            .find("not periodic: rank 0: iteration 2 is no repetition of 1: node 13 issues something "
-                  "else than node 9 in its place") != std::string::npos);
+            .find("not periodic: rank 0: iteration 2 is no repetition of 1: node 9 issues something "
+                  "else than node 5 in its place") != std::string::npos);
   CHECK(refused(job({a})).find("there is only one iteration") != std::string::npos);
-  CHECK(refused(spans({{}, {}}, false).graph()).find("rank 0 has 0 iterations") != std::string::npos);
+  Program unmarked(1);
+  unmarked[0].blocking({.op = a});
+  CHECK(refused(unmarked.graph()).find("rank 0 has no iteration marks") == 0);
+  CHECK(refused(Program(1).graph()).find("there are no iterations") != std::string::npos);
   const auto period = [&](const ExecutionGraph& graph, const engine::LoopOptions& options) {
     const auto prepared = engine::prepare(graph).value();
     const auto loop = loop_of(prepared, options);
@@ -398,7 +403,7 @@ TEST_CASE("a period that is chosen needs nothing from before it") {
   job[0].mark();
   job[0].wait({work});
   CHECK(refused(job.graph(), {.period = std::pair(1, 2)})
-            .find("node 7 in iteration 1 waits for node 4, which is not in "
+            .find("node 6 in iteration 1 waits for node 4, which is not in "
                   "these iterations") != std::string::npos);
 }
 

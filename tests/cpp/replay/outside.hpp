@@ -26,7 +26,8 @@ class Outside {
   int rank() const { return rank_; }
   bool issues() const { return node_ != engine::kNone && !waits_; }
   std::int64_t next_ns() const { return now_; }  // of the issue
-  void issue(engine::Engine& engine) {
+  template <typename Engine>
+  void issue(Engine& engine) {
     end_ns[node_] = now_;
     for (const auto target : plan_.out[node_])
       if (view_.node_comm[target] >= 0) {
@@ -81,8 +82,9 @@ class Outside {
 };
 
 // Until nobody has anything to issue.
-inline void drive(engine::Engine& engine, std::vector<Outside>& programs) {
-  std::vector<engine::Engine::Released> released;
+template <typename Engine>
+void drive(Engine& engine, std::vector<Outside>& programs) {
+  std::vector<typename Engine::Released> released;
   for (;;) {
     Outside* first = nullptr;
     for (auto& program : programs)

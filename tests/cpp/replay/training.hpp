@@ -66,7 +66,7 @@ class TrainingJob {
            static_cast<std::int64_t>(std::minstd_rand(action.salt + 97u * static_cast<unsigned>(rank))() % (2 * ms));
   }
 
-  void run(Rank& rank, int r, int iterations) const {
+  void run(RankProgram& rank, int r, int iterations) const {
     rank.blocking({.op = Op::kBroadcast, .service = ms, .peer = 0, .bytes = 1000});
     rank.compute(1 + 1000 * r);
     auto prefetched = rank.issue({.op = Op::kAllGather, .service = 2 * ms, .bytes = 400'000}, 50);
@@ -83,7 +83,7 @@ class TrainingJob {
     rank.compute(900);
   }
 
-  void iteration(Rank& rank, int r, const std::vector<Action>& script, std::int32_t& prefetched) const {
+  void iteration(RankProgram& rank, int r, const std::vector<Action>& script, std::int32_t& prefetched) const {
     const int world = training_.ranks;
     std::vector<std::int32_t> open;
     for (std::size_t a = 0; a < script.size(); ++a) {
@@ -121,7 +121,7 @@ class TrainingJob {
   }
 
   // It is handed over to, and hands back.
-  void second_thread(Rank& rank, const Action& action, std::uint32_t computed) const {
+  void second_thread(RankProgram& rank, const Action& action, std::uint32_t computed) const {
     rank.lane("second");
     const auto first = rank.compute(300);
     const auto last = rank.blocking({.op = Op::kAllReduce, .service = action.service, .bytes = action.bytes});
