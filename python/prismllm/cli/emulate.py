@@ -43,6 +43,7 @@ _SHOWN = 16  # rows of ranks
 @click.option("--on-divergence", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
               help="Where a real rank does something else than the trace says; with warn its sizes and types "
               "may differ.")  # fmt: skip
+@click.option("--explain-groups", is_flag=True, help="Print which process groups are left, and what of them, and stop.")
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @memory_options
@@ -50,7 +51,7 @@ _SHOWN = 16  # rows of ranks
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
             network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str,
-            log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
+            explain_groups: bool, log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
 
@@ -62,6 +63,11 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     with wrong_use(base):
         graph = load(base)
     check_emulation(base, graph, ranks, data)
+    if explain_groups:
+        from prismllm.cli.explain_groups import explain_groups as explain
+
+        explain(output, base, graph, ranks)
+        return
     if network and not comm:
         raise click.UsageError("--network is of a --comm file")
     if comm:

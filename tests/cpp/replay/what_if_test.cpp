@@ -169,7 +169,7 @@ TEST_CASE("waits move on their own lane where the nodes of two lanes stand mixed
   const auto job = [](bool mixed) {
     Program both(2);
     for (int r = 0; r < 2; ++r) {
-      Rank& rank = both[r];
+      RankProgram& rank = both[r];
       const auto beside = [&] {
         if (!mixed) return;
         rank.lane("second");
