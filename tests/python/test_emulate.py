@@ -106,6 +106,16 @@ def test_without_data_values_are_made_up_and_it_says_so(ring, emulate):
     assert "made up in 10 communications: losses mean nothing (--data)" in done.stdout
 
 
+def test_a_program_that_looks_at_values_gets_those_of_one_more_capture(emulate, run_prism, tmp_path):
+    """Without the peers' numbers the sum is not what the program checks."""
+    (tmp_path / "looks.py").write_text(RING.replace("    got = ", "    assert x[0] == 6 + 4 * step\n    got = "))
+    done = run_prism("capture", "-n", 4, "--slots", 2, "-o", "ring.prism", "looks.py")
+    assert done.returncode == 0, done.stderr
+    summary, _, done = emulate("ring.prism", "1")
+    assert "Captured once more" in done.stderr
+    assert totals(done.stdout)[1] == expected_total(1) and summary["invented_values"] == []
+
+
 def test_groups_are_explained_without_a_run(ring, run_prism, tmp_path):
     """In a ring of four the neighbours of rank 0 are 1 and 3, by message and by all-reduce."""
     done = run_prism("emulate", ring, "--ranks", "0", "--explain-groups", "--json", "groups.json")
@@ -220,8 +230,10 @@ def test_a_real_rank_that_dies_ends_the_run_with_its_cause(ring, emulate, tmp_pa
             "    prismllm.iteration()\n    if rank == 1 and step == 3: import os; os.kill(os.getpid(), 9)\n",
         )
     )
-    *_, done = emulate(ring, "0,1", "--data", "all.data", words=("dies.py",), code=3)
-    assert "rank 1 was killed by SIGKILL" in done.stderr
+    for data in (("--data", "all.data"), ()):
+        *_, done = emulate(ring, "0,1", *data, words=("dies.py",), code=3)
+        assert "rank 1 was killed by SIGKILL" in done.stderr
+        assert "Captured once more" not in done.stderr
 
 
 @pytest.mark.parametrize(
