@@ -39,7 +39,12 @@ def seconds(folder: str, ranks: int, hosts: int) -> float:
         )
         stack.callback(head.kill)
         if hosts > 1:
-            port = re.search(r"127\.0\.0\.1:(\d+)", head.stderr.readline())[1]
+            told = []
+            while not (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", "".join(told))):
+                told.append(head.stderr.readline())
+                if not told[-1]:
+                    raise RuntimeError("".join(told) or "prism time has ended without a word")
+            port = found[1]
             agent = [*PRISM, "agent", "--connect", f"127.0.0.1:{port}", "--token-file", "token", "--slots", "1"]
             for _ in range(hosts - 1):
                 stack.enter_context(subprocess.Popen([*agent, "--quiet"], cwd=folder))
@@ -53,7 +58,7 @@ def main() -> None:
     took = {}
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "program.py").write_text(PROGRAM)
-        Path(folder, "token").write_text("of no other use")
+        Path(folder, "token").write_text("a token of no other use")
         Path(folder, "token").chmod(0o600)
         for ranks in RANKS:
             capture = [*PRISM, "capture", "--quiet", "-n", str(ranks), "-o", f"{ranks}.prism", "program.py"]

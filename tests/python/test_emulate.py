@@ -11,7 +11,7 @@ import pytest
 from test_programs import BASELINE, PROGRAMS, assert_close, result_of
 
 import prismllm
-from prismllm.replay import Edit, replay
+from prismllm.replay import Edit, as_recorded, replay
 
 # Every rank computes, reduces, and passes something on around the ring.
 RING = """
@@ -106,6 +106,39 @@ def test_without_data_values_are_made_up_and_it_says_so(ring, emulate):
     assert "made up in 10 communications: losses mean nothing (--data)" in done.stdout
 
 
+def test_a_program_that_looks_at_values_gets_those_of_one_more_capture(emulate, run_prism, tmp_path):
+    """Without the peers' numbers the sum is not what the program checks."""
+    (tmp_path / "looks.py").write_text(RING.replace("    got = ", "    assert x[0] == 6 + 4 * step\n    got = "))
+    done = run_prism("capture", "-n", 4, "--slots", 2, "-o", "ring.prism", "looks.py")
+    assert done.returncode == 0, done.stderr
+    summary, _, done = emulate("ring.prism", "1")
+    assert "Captured once more" in done.stderr
+    assert totals(done.stdout)[1] == expected_total(1) and summary["invented_values"] == []
+
+
+def test_groups_are_explained_without_a_run(ring, run_prism, tmp_path):
+    """In a ring of four the neighbours of rank 0 are 1 and 3, by message and by all-reduce."""
+    done = run_prism("emulate", ring, "--ranks", "0", "--explain-groups", "--json", "groups.json")
+    assert done.returncode == 0, done.stderr
+    groups = json.loads((tmp_path / "groups.json").read_text())["groups"]
+    assert (groups["before"], groups["left"], groups["vanished"]) == (1, 1, 0)
+    assert (groups["members"], groups["members_left"], groups["members_kept"]) == (4, 4, 3)
+    assert groups["kept"][0]["kept"] == [0, 1, 3]
+    assert "ranks 0-1,3 of 4, for all_reduce (ring)" in done.stdout
+    assert not list(tmp_path.glob("*.emu.prism"))
+
+
+def test_memory_is_that_of_the_whole_job_and_its_limit_holds(ring, emulate, tmp_path):
+    """Each step holds 4,000 bytes and two tensors of 12."""
+    summary, _, _ = emulate(ring, "1,2", "--data", "all.data")
+    of_all = {rank.rank: rank.peak_memory_bytes for rank in as_recorded(ring).ranks}
+    for one in summary["sandbox"]:
+        assert one["peak_memory_bytes"] == of_all[one["rank"]] > 4000
+    assert {one["rank"] for one in summary["memory"]["ranks"]} == {0, 1, 2, 3}
+    *_, done = emulate(ring, "1,2", "--data", "all.data", "--memory-limit", "2K", code=3)
+    assert "OutOfMemoryError" in done.stderr
+
+
 SLOW = [Edit(rank=rank, set_s=0.02 if rank == 3 else 1e-5) for rank in range(4)]
 
 
@@ -153,12 +186,12 @@ rank = dist.get_rank()
 for _ in range(3):
     mine, root = torch.zeros(4), torch.full((2,), float(rank))
     blocks = [torch.full((4,), float(r)) for r in range(3)] if rank == 0 else None
-    if rank == 2:
-        dist.recv(torch.empty(1), 1)
-    dist.scatter(mine, blocks, src=0)
-    dist.broadcast(root, src=0)
-    if rank == 1:
-        dist.send(torch.ones(1), 2)
+    for spread in (lambda: dist.scatter(mine, blocks, src=0), lambda: dist.broadcast(root, src=0)):
+        if rank == 2:
+            dist.recv(torch.empty(1), 1)
+        spread()
+        if rank == 1:
+            dist.send(torch.ones(1), 2)
 print("RESULT", '{"rank": %d, "total": %s}' % (rank, mine.tolist() + root.tolist()))
 """
 
@@ -233,8 +266,10 @@ def test_a_real_rank_that_dies_ends_the_run_with_its_cause(ring, emulate, tmp_pa
             "    prismllm.iteration()\n    if rank == 1 and step == 3: import os; os.kill(os.getpid(), 9)\n",
         )
     )
-    *_, done = emulate(ring, "0,1", "--data", "all.data", words=("dies.py",), code=3)
-    assert "rank 1 was killed by SIGKILL" in done.stderr
+    for data in (("--data", "all.data"), ()):
+        *_, done = emulate(ring, "0,1", *data, words=("dies.py",), code=3)
+        assert "rank 1 was killed by SIGKILL" in done.stderr
+        assert "Captured once more" not in done.stderr
 
 
 @pytest.mark.parametrize(

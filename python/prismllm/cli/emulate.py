@@ -7,11 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from prismllm.cli.common import CommandError, Output, check_writable, common_options, wrong_use
+from prismllm.cli.common import Output, check_writable, common_options, wrong_use
 from prismllm.cli.memory import memory_options, memory_rows, memory_summary
 from prismllm.cli.rank_list import RankList, check_ranks
 from prismllm.cli.replay import NETWORKS, network_options
 from prismllm.cli.run import PROGRAM_LAST, run_program
+from prismllm.cli.run_folder import RunFailed
 from prismllm.cli.time_inputs import program_of
 from prismllm.cli.trace_first import TraceFirst, trace_and_program
 from prismllm.launch import LaunchResult, RunFolder
@@ -43,6 +44,7 @@ _SHOWN = 16  # rows of ranks
 @click.option("--on-divergence", type=click.Choice(["fail", "warn"]), default="fail", show_default=True,
               help="Where a real rank does something else than the trace says; with warn its sizes and types "
               "may differ.")  # fmt: skip
+@click.option("--explain-groups", is_flag=True, help="Print which process groups are left, and what of them, and stop.")
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @memory_options
@@ -50,7 +52,7 @@ _SHOWN = 16  # rows of ranks
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
             network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str,
-            log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
+            explain_groups: bool, log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
 
@@ -62,6 +64,11 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     with wrong_use(base):
         graph = load(base)
     check_emulation(base, graph, ranks, data)
+    if explain_groups:
+        from prismllm.cli.explain_groups import explain_groups as explain
+
+        explain(output, base, graph, ranks)
+        return
     if network and not comm:
         raise click.UsageError("--network is of a --comm file")
     if comm:
@@ -76,12 +83,13 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     with TemporaryFolder("emulate") as work, processors_awake():
         try:
             summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory)
-        except CommandError as reason:
-            if data or reason.exit_code != 3:
+        except RunFailed as reason:
+            if data or not _may_be_values(reason):
                 raise
             output.notice("the program does not live with what virtual ranks are taken to send. Captured once more, to "
                           "see what they do send")  # fmt: skip
             output.say(str(reason))
+            reason.forget()
             emulated.data = os.path.join(work, "data")
             os.mkdir(emulated.data)
             run_program(output, log_dir, trace, lambda *_: {}, slots=os.cpu_count() or 1, data_dir=emulated.data,
@@ -107,6 +115,11 @@ def check_emulation(base: str, graph, ranks: tuple[int, ...], data: str | None) 
         if kept.for_ranks is not None and tuple(kept.for_ranks) != ranks:
             raise ValueError(f"'{data}' has what ranks {kept.for_ranks} receive; accepted: {list(ranks)}, or of all "
                              "ranks")  # fmt: skip
+
+
+def _may_be_values(failure: RunFailed) -> bool:
+    """Whether the program could have failed because of what virtual ranks were taken to send: by itself, that is."""
+    return failure.failure.told is not None and "OutOfMemoryError" not in str(failure)
 
 
 def _launch(graph, program) -> dict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import click
 
@@ -29,3 +30,14 @@ def check_ranks(option: str, ranks: tuple[int, ...], world_size: int) -> None:
     """All of them are ranks of the job."""
     if beyond := [rank for rank in ranks if rank >= world_size]:
         raise click.UsageError(f"{option}: rank {beyond[0]} is not in the job; accepted: 0 to {world_size - 1}")
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ascending ranks as the options have them: 0-3,8."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -23,12 +23,14 @@ _LONGEST_S = 10 * 86400.0  # that backends count in milliseconds
 class Measured:
     """`time_s`: from the moment at which the last member has issued the first round until the last one is done with the
     last, the median of the repetitions; `spread`: half of what is between their quartiles, beside it. `again_s`: from
-    the end of one round until a member has issued the next."""
+    the end of one round until a member has issued the next; `issued_s`: when each member, group by group, has issued
+    the first, beside the first of all; empty: all at once."""
 
     point: Point
     time_s: float
     spread: float = 0.0
     again_s: float = 0.0
+    issued_s: tuple[float, ...] = ()
 
 
 def measure(points: list[Point], ranks: int, backend: str = "gloo", repeat: int = 15, bed=None,
@@ -78,11 +80,15 @@ def _results(path: str, rank: int, points: list[Point], repeat: int) -> list:
 
 def summary(point: Point, repetitions: list[list[list[list[float]]]]) -> Measured:
     """Of [repetition][member][round]: issued, done."""
-    times, again = [], []
+    times, again, issued = [], [], []
     for members in repetitions:
         last_issued, done = max(rounds[0][0] for rounds in members), max(rounds[-1][1] for rounds in members)
         times.append(max(done - last_issued, 1e-9))
+        first = min(rounds[0][0] for rounds in members)
+        issued.append([rounds[0][0] - first for rounds in members])
         again += [after[0] - before[1] for rounds in members for before, after in itertools.pairwise(rounds)]
     time_s = statistics.median(times)
     low, _, high = statistics.quantiles(times, n=4) if len(times) > 1 else (time_s,) * 3
-    return Measured(point, time_s, (high - low) / 2 / time_s, statistics.median(again) if again else 0.0)
+    typical = tuple(map(statistics.median, zip(*issued, strict=True)))
+    return Measured(point, time_s, (high - low) / 2 / time_s, statistics.median(again) if again else 0.0,
+                    tuple(one - min(typical) for one in typical))  # fmt: skip

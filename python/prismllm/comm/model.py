@@ -26,7 +26,7 @@ class CommModel:
     delay_s: float = 30e-6
     inside_bytes_per_second: float = 2e9
     inside_delay_s: float = 20e-6
-    queue_bytes: float = 64e3
+    queue_bytes: float = 100e3
 
     def to_toml(self, place: Place, processors: int, name: str, comment: str = "") -> str:
         """For prismllm.cluster. In picoseconds and whole bytes, as the simulator calculates."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 # As torch.distributed names them. "exchange" is a pair in which each sends to the other, in one batch. In a "crossing"
-# the first of a group sends to the second, which comes LATE_S later, and sends to the third before it says that it is
-# ready to receive.
+# the first of a group sends to the second, which comes LATE_S later, sends to the third, and says only AFTER_S later,
+# while that is on its way, that it is ready to receive.
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter", "all_to_all", "send",
        "exchange", "crossing")  # fmt: skip
 PAIRS = ("send", "exchange")
 _CROSSING = 4  # members of its groups, one of them idle
-LATE_S = 0.005
+LATE_S, AFTER_S = 0.005, 0.001
 WARM_UP = 2  # repetitions of each that do not count
 SMALLEST, LARGEST = 4, 1 << 30  # bytes
 

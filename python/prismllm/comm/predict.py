@@ -5,7 +5,7 @@ from __future__ import annotations
 from prismllm import _graph
 from prismllm.cluster import loads
 from prismllm.comm.measure import Measured
-from prismllm.comm.plan import LATE_S, PAIRS, Point
+from prismllm.comm.plan import AFTER_S, LATE_S, PAIRS, Point
 from prismllm.replay import NetworkOptions, replay
 from prismllm.trace import Trace
 
@@ -22,8 +22,8 @@ class Predictor:
 
     def __init__(self, measured: list[Measured], ranks: int, backend: str):
         self.traces = [
-            (trace_of(one.point, one.again_s, ranks, backend), LATE_S if one.point.op == "crossing" else 0.0)
-            for one in measured
+            (trace_of(one.point, one.again_s, ranks, backend, issued), max(issued))
+            for one, issued in ((one, _issued(one)) for one in measured)
         ]
 
     def __call__(self, cluster_toml: str) -> list[float]:
@@ -32,18 +32,28 @@ class Predictor:
         return [replay(trace, network=options).critical_path_s - late_s for trace, late_s in self.traces]
 
 
-def trace_of(point: Point, again_s: float, ranks: int, backend: str) -> Trace:
-    """All members issue the first round at 0 (in a crossing one LATE_S later), and another `again_s` after the end of
-    the one before."""
+def _issued(measured: Measured) -> tuple[float, ...]:
+    point = measured.point
+    if measured.issued_s:
+        return measured.issued_s
+    late_s = LATE_S + AFTER_S if point.op == "crossing" else 0.0
+    return tuple(late_s if i == 1 else 0.0 for group in point.groups for i in range(len(group)))
+
+
+def trace_of(point: Point, again_s: float, ranks: int, backend: str, issued_s: tuple[float, ...] = ()) -> Trace:
+    """Members issue the first round at `issued_s` (what is not their last AFTER_S before, in a crossing), by group, and
+    another `again_s` after the end of the one before."""
     builder = _graph.Builder(ranks, timed=True, progress_model=backend, metadata_json="{}")
     for rank in range(ranks):
         number, members = next(((i, group) for i, group in enumerate(point.groups) if rank in group), (0, ()))
         groups = [(f"group {number}", list(members))] if members else []
-        builder.add(_record(rank, members, point, round(again_s * 1e9)) | {"groups": groups})
+        place = sum(map(len, point.groups[:number])) + (members.index(rank) if members else 0)
+        begin = round(issued_s[place] * 1e9) if issued_s and members else 0
+        builder.add(_record(rank, members, point, begin, round(again_s * 1e9)) | {"groups": groups})
     return Trace(builder.finish())
 
 
-def _record(rank: int, members: tuple[int, ...], point: Point, again_ns: int) -> dict:
+def _record(rank: int, members: tuple[int, ...], point: Point, begin_ns: int, again_ns: int) -> dict:
     nodes = {key: [] for key in ("kind", "lane", "comm", "name", "start_ns", "duration_ns")}
     comms = {key: [] for key in ("op", "dtype", "reduce_op", "group", "seq", "peer", "tag", "input_bytes",
                                  "output_bytes", "flags")}  # fmt: skip
@@ -54,13 +64,18 @@ def _record(rank: int, members: tuple[int, ...], point: Point, again_ns: int) ->
             nodes[key].append(value)
         return len(nodes["kind"]) - 1
 
-    now = 0
+    now, after_ns = 0, 0
     if point.op == "crossing" and members and rank == members[1]:
-        now = round(LATE_S * 1e9)
+        after_ns = min(round(AFTER_S * 1e9), begin_ns)
+    if begin_ns:
+        now = begin_ns - after_ns
         node("compute", -1, 0, now)
     for number in range(point.rounds if members else 0):
         issue_ns, pending = (again_ns if number else 0), []
         for op, peer, into, out in _communications(rank, members, point):
+            if after_ns and pending:
+                node("compute", -1, now, after_ns)
+                now += after_ns
             comm = len(comms["op"])
             reduce_op = "sum" if "reduce" in op else "none"
             root = peer if op in ("broadcast", "reduce", "gather", "scatter", "send", "recv") else -1

@@ -15,7 +15,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from prismllm.comm.plan import LATE_S, PAIRS, WARM_UP
+from prismllm.comm.plan import AFTER_S, LATE_S, PAIRS, WARM_UP
 from prismllm.comm.progress import Progress
 
 _PAUSE_S = 0.01  # for all to have heard when to begin, and for the network to be idle
@@ -40,7 +40,15 @@ def _issuer(op: str, nbytes: int, group, members: list[int], rank: int, device: 
         place = members.index(rank)
         ops = [dist.P2POp(dist.isend, full(whole), members[place + 1], group)] if place < 2 else []
         ops += [dist.P2POp(dist.irecv, full(whole), members[place - 1], group)] if 0 < place < 3 else []
-        return lambda: dist.batch_isend_irecv(ops) if ops else []
+
+        def one_by_one():
+            works = [op.op(op.tensor, op.peer, group) for op in ops[:1]]
+            if len(ops) > 1:
+                time.sleep(AFTER_S)
+                works.append(ops[1].op(ops[1].tensor, ops[1].peer, group))
+            return works
+
+        return one_by_one
     one, all_parts = full(part), full(part * len(members))
     parts = list(all_parts.split(part)) if root else None
     tensor = full(whole)
