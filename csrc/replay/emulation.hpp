@@ -55,9 +55,9 @@ class Emulation {
   const std::vector<int>& sandbox() const { return options_.sandbox; }
   const ExecutionGraph& graph() const { return graph_; }
   bool warns_on_divergence() const { return options_.warn_on_divergence; }
-  // The rank's communication that this is, each once; numbers go on beyond the record. kMismatch: the graph has none, or
-  // another one: the first difference. This and what follows up to differences() may be called by another thread than
-  // the rest.
+  // The rank's communication that this is, each once; numbers go on beyond the record. kMismatch: the graph has none,
+  // or another one: the first difference. This and what follows up to differences() may be called by another thread
+  // than the rest.
   Result<std::uint32_t> find(int rank, const Call& call);
   // Whether the record has it; else nobody knows what virtual ranks put in.
   bool is_recorded(int rank, std::uint32_t comm) const;

@@ -82,8 +82,7 @@ std::optional<EmulationCalls::Place> EmulationCalls::in_record(int rank, const C
 }
 
 // Where a job that goes on has it: before the period, or in a round of it.
-std::optional<EmulationCalls::Place> EmulationCalls::in_loop(int rank, const Comms& stream,
-                                                             std::int64_t number) const {
+std::optional<EmulationCalls::Place> EmulationCalls::in_loop(int rank, const Comms& stream, std::int64_t number) const {
   const auto rounds = beyond_.iterations > 0 ? std::int64_t{rounds_of(rank)} : Loop::kEndless;
   const auto& plans = loop_->programs()[job_.ranks[rank].cls].comms;
   const auto [seq, round] = Loop::recorded(plans, stream, number, rounds);
@@ -180,8 +179,7 @@ Result<std::uint32_t> EmulationCalls::find_in_loop(int rank, const Comms& stream
     return take(rank, *last, call);
   }
   if (!inside) return differs(rank, call, last ? describe(rank, *last) : "none of that number");
-  if (!goes_on && !(warns_ && is_like(rank, inside->comm, call)))
-    return differs(rank, call, describe(rank, *inside));
+  if (!goes_on && !(warns_ && is_like(rank, inside->comm, call))) return differs(rank, call, describe(rank, *inside));
   return take(rank, *inside, call);
 }
 

@@ -58,8 +58,8 @@ class Engine {
     std::int64_t at_ns;
   };
   void begin(const std::vector<int>& ranks, const std::vector<int>& outside);
-  // Time has gone to `at_ns`. Errors: kInvalidInput, where the rank is not one from outside, or has no such communication, or issues it twice, or
-  // (beyond the record) after one of a later round.
+  // Time has gone to `at_ns`. Errors: kInvalidInput, where the rank is not one from outside, or has no such
+  // communication, or issues it twice, or (beyond the record) after one of a later round.
   Result<void> arrived(int rank, std::uint32_t comm, std::int64_t at_ns);
   // Until just before `until_ns`, or the end of the first moment at which something ends for ranks from outside, which
   // is appended: they may issue more in the next.

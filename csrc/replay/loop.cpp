@@ -78,9 +78,10 @@ Result<void> Loop::find_period(const Job& job, const LoopOptions& options) {
     if (own == 0 && job.views[cls].comm_op.empty()) continue;
     if (count == 0) count = own;
     if (own == 0)
-      return wrong(fmt::format("rank {} has no iteration marks (prismllm.iteration() sets one), without which a job does "
-                               "not go on beyond its record",
-                               first_rank_of(job, cls)));
+      return wrong(
+          fmt::format("rank {} has no iteration marks (prismllm.iteration() sets one), without which a job does "
+                      "not go on beyond its record",
+                      first_rank_of(job, cls)));
     if (own != count)
       return wrong(
           fmt::format("rank {} has {} iterations, others have {}; a job that goes on beyond its record needs "

@@ -139,8 +139,7 @@ void OnNetwork::start_all(std::uint32_t meeting, std::int64_t at_ns, std::vector
 
 void OnNetwork::enter(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {
   auto at = to_picoseconds(at_ns);
-  if (at == simulate::kNever)
-    return fail(rank_of(part), part, wrong("later than " + simulate::clock_range()));
+  if (at == simulate::kNever) return fail(rank_of(part), part, wrong("later than " + simulate::clock_range()));
   const auto meeting = (*in_flight_)[part].meeting;
   if (meeting >= run_of_.size()) run_of_.resize(meeting + 1, kNone);
   if (run_of_[meeting] == kNone) begin(part, at, true);
@@ -194,8 +193,7 @@ void OnNetwork::start_message(std::uint32_t send, std::uint32_t receive, std::in
                       receive != kNone ? rank_of(receive) : in_flight_->peer(send),
                       send != kNone ? static_cast<std::int32_t>((*in_flight_)[send].comm) : -1};
   messages_[id] = {send, receive, send != kNone && bytes <= job_.model.send_buffer_bytes, sender, bytes};
-  if (at == simulate::kNever)
-    return fail(rank_of(known), known, wrong("later than " + simulate::clock_range()));
+  if (at == simulate::kNever) return fail(rank_of(known), known, wrong("later than " + simulate::clock_range()));
   if (receive == kNone || !words_wait_) return this->send(id, at, ended);
   if (heard_[receive] != simulate::kNever) return this->send(id, std::max(at, heard_[receive]), ended);
   unheard_[receive] = id;

@@ -85,9 +85,9 @@ class RadixHeap {
   }
 
   std::array<Bucket, 64> buckets_;
-  std::uint64_t used_ = 0;                  // bit i: bucket i is not empty
+  std::uint64_t used_ = 0;                 // bit i: bucket i is not empty
   std::vector<std::vector<Entry>> spare_;  // room of buckets that were emptied, for those that are filled next
-  std::vector<Entry> now_;  // heap of those at `last_`
+  std::vector<Entry> now_;                 // heap of those at `last_`
   std::int64_t last_ = 0;
 };
 

@@ -255,8 +255,10 @@ def test_a_program_that_goes_on_and_never_repeats_itself_is_told(run_prism, emul
     done = run_prism("capture", "-n", 4, "--slots", 2, "--data", "all.data", "-o", "grown.prism", "growing3.py")
     assert done.returncode == 0, done.stderr
     *_, done = emulate("grown.prism", "1", "--data", "all.data", words=("growing4.py",), code=3)
-    assert ("rank 1: the program issues all_reduce 6 of group '0' (float32, sum, 4000 bytes in, 4000 out); the trace has "
-            "none of that number; the job does not go on beyond its record, as it is not periodic") in done.stderr
+    assert (
+        "rank 1: the program issues all_reduce 6 of group '0' (float32, sum, 4000 bytes in, 4000 out); the trace has "
+        "none of that number; the job does not go on beyond its record, as it is not periodic"
+    ) in done.stderr
 
 
 def test_a_real_rank_that_dies_ends_the_run_with_its_cause(ring, emulate, tmp_path):

@@ -140,8 +140,8 @@ Result<void> Coordinator::Impl::add_virtual(const Exchange& exchange, std::size_
     return {};
   }
   const DType accumulated = executor_->accumulation_type(o.dtype, o.reduce_op);
-  auto part = value_of(exchange, kVirtualPart, index, accumulated,
-                       bytes / element_size(o.dtype) * element_size(accumulated));
+  auto part =
+      value_of(exchange, kVirtualPart, index, accumulated, bytes / element_size(o.dtype) * element_size(accumulated));
   if (part) {
     piece.initial = part->bytes.data();
     piece.members = exchange.arrivals.size();

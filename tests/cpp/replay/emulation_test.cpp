@@ -125,7 +125,8 @@ TEST_CASE("real ranks that go on beyond the record end when they do among ranks 
 TEST_CASE("what follows the last iteration is there after as many as real ranks have done") {
   const CommSpec metric{.op = Op::kAllReduce, .bytes = 4}, gathered{.op = Op::kAllGather, .bytes = 64};
   for (const int iterations : {3, 4, 5, 9}) {
-    const auto record = reducing(3, {gathered, metric}, 3 * ms), whole = reducing(iterations, {gathered, metric}, 3 * ms);
+    const auto record = reducing(3, {gathered, metric}, 3 * ms),
+               whole = reducing(iterations, {gathered, metric}, 3 * ms);
     check_equal(emulate(record, whole, {0}), replay_of(Program(whole).graph(false)));
   }
 }
@@ -182,19 +183,23 @@ TEST_CASE("what a program issues beyond the record is what is repeated, or the d
     return all;
   };
   CHECK(told(calls, record) == "4; 0 differences");
-  CHECK(told(and_then(reduce(4)), record).find("rank 0 issues all_reduce 4 of group 'world' (8 bytes in, 8 out) twice") ==
-        0);
+  CHECK(
+      told(and_then(reduce(4)), record).find("rank 0 issues all_reduce 4 of group 'world' (8 bytes in, 8 out) twice") ==
+      0);
   CHECK(told(and_then(reduce(5)), record) ==
-        "rank 0: the program issues all_reduce 5 of group 'world' (8 bytes in, 8 out); the trace has broadcast 5 of group "
+        "rank 0: the program issues all_reduce 5 of group 'world' (8 bytes in, 8 out); the trace has broadcast 5 of "
+        "group "
         "'world' (root 0, 8 bytes in, 8 out)");
-  CHECK(told(and_then(broadcast(7)), record) ==
-        "rank 0: the program issues broadcast 7 of group 'world' (root 0, 8 bytes in, 8 out); the trace has broadcast 5 "
-        "of group 'world' (root 0, 8 bytes in, 8 out) before it");
+  CHECK(
+      told(and_then(broadcast(7)), record) ==
+      "rank 0: the program issues broadcast 7 of group 'world' (root 0, 8 bytes in, 8 out); the trace has broadcast 5 "
+      "of group 'world' (root 0, 8 bytes in, 8 out) before it");
   auto larger = broadcast(5);
   larger.input_bytes = 16;
-  CHECK(told(and_then(larger), record) ==
-        "rank 0: the program issues broadcast 5 of group 'world' (root 0, 16 bytes in, 8 out); the trace has broadcast 5 "
-        "of group 'world' (root 0, 8 bytes in, 8 out)");
+  CHECK(
+      told(and_then(larger), record) ==
+      "rank 0: the program issues broadcast 5 of group 'world' (root 0, 16 bytes in, 8 out); the trace has broadcast 5 "
+      "of group 'world' (root 0, 8 bytes in, 8 out)");
   CHECK(told(and_then(larger), record, true) == "5; 1 differences");
 
   Program aperiodic(2);
@@ -204,12 +209,13 @@ TEST_CASE("what a program issues beyond the record is what is repeated, or the d
       aperiodic[r].compute(ms);
       aperiodic[r].blocking({.op = op, .bytes = 8});
     }
-  const auto gather = Emulation::Call{
-      .group = "world", .op = Op::kAllGather, .number = 1, .input_bytes = 8, .output_bytes = 8};
-  CHECK(told({reduce(0), gather, reduce(2)}, aperiodic)
-            .find("rank 0: the program issues all_reduce 2 of group 'world' (8 bytes in, 8 out); the trace has none of "
-                  "that number; the job does not go on beyond its record, as it is not periodic: rank 0: iteration 1 is "
-                  "no repetition of 0: node 5 issues something else than node 1 in its place") == 0);
+  const auto gather =
+      Emulation::Call{.group = "world", .op = Op::kAllGather, .number = 1, .input_bytes = 8, .output_bytes = 8};
+  CHECK(
+      told({reduce(0), gather, reduce(2)}, aperiodic)
+          .find("rank 0: the program issues all_reduce 2 of group 'world' (8 bytes in, 8 out); the trace has none of "
+                "that number; the job does not go on beyond its record, as it is not periodic: rank 0: iteration 1 is "
+                "no repetition of 0: node 5 issues something else than node 1 in its place") == 0);
 }
 
 TEST_CASE("virtual ranks that go on for ever do not hide that a real one cannot") {
