@@ -8,6 +8,7 @@
 
 #include "replay/outside.hpp"
 #include "replay/training.hpp"
+#include "simulate/topologies.hpp"
 
 using namespace prism;
 using namespace prism::test;
@@ -54,12 +55,12 @@ class Beside {
 
 // Real ranks do what `whole` has, others what `record` has, and beyond it. The ends of their nodes, by rank.
 std::map<int, std::vector<std::int64_t>> emulate(const Program& record, const Program& whole,
-                                                 const std::vector<int>& real,
-                                                 const std::vector<SpanEdit>& edits = {}) {
+                                                 const std::vector<int>& real, const std::vector<SpanEdit>& edits = {},
+                                                 const std::optional<NetworkOptions>& network = {}) {
   const auto all = Program(whole).graph(false);
   const auto job = engine::prepare(all).value();
   const auto durations = engine::Durations::make(job, edits).value();
-  const auto emulation = Emulation::make(Program(record).graph(false), {.sandbox = real}).value();
+  const auto emulation = Emulation::make(Program(record).graph(false), {.sandbox = real, .network = network}).value();
   Beside beside(*emulation, job);
   std::vector<Outside> programs;
   for (const int rank : real) programs.emplace_back(job, durations, rank);
@@ -115,10 +116,14 @@ TEST_CASE("real ranks that go on beyond the record end when they do among ranks 
                                .closed = seed % 2 == 0,
                                .threads = false});
         const auto record = job.program(4), whole = job.program(10);
-        check_equal(emulate(record, whole, real), replay_of(Program(whole).graph(false)));
+        const auto topology = simulate::Topology::one_switch(3 + static_cast<int>(seed % 4), 1e9, 2'000'000);
+        const NetworkOptions shared{.topology = &topology};
         // A real rank that takes longer in the eighth iteration.
-        std::vector<SpanEdit> late{{.rank = real[0], .iteration = 7, .scale = 1, .add_ns = 5 * ms}};
-        check_equal(emulate(record, whole, real, late), replay_of(Program(whole).graph(false), {.edits = late}));
+        const std::vector<SpanEdit> late{{.rank = real[0], .iteration = 7, .scale = 1, .add_ns = 5 * ms}};
+        for (const auto& edits : {std::vector<SpanEdit>(), late})
+          for (const auto& network : {std::optional<NetworkOptions>(), std::optional(shared)})
+            check_equal(emulate(record, whole, real, edits, network),
+                        replay_of(Program(whole).graph(false), {.edits = edits, .network = network}));
       }
 }
 
