@@ -1,8 +1,9 @@
+#include "replay/pruning.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "replay/pruning.hpp"
 #include "replay/pruning/planners.hpp"
 
 namespace prism {

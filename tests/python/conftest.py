@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import hypothesis
@@ -100,8 +101,7 @@ def captured(run_prism, tmp_path, plain_captures):
         if options:
             found = run(tmp_path, program, *options, **what)
         elif not (found := known.get(key)):
-            (folder := shared / str(len(known))).mkdir()
-            found = known[key] = run(folder, program, **what)
+            found = known[key] = run(Path(tempfile.mkdtemp(dir=shared)), program, **what)
         if "\n" in str(program):
             (tmp_path / "program.py").write_text(program)
         return prismllm.load(found[0]), json.loads(found[1]), found[2]

@@ -1,13 +1,11 @@
 """Which ranks of a class `prism time --by-class` times, from what those that it has timed took."""
 
-import json
-
 import pytest
 from small_traces import MS, Recording, build
 
 from prismllm import _graph
-from prismllm.launch import LaunchOptions, Program, RunFolder
-from prismllm.timing.running import Slices
+from prismllm.timing import Took, classes_that_differ
+from prismllm.trace import load
 
 WORLD = 4
 
@@ -23,39 +21,32 @@ def recording(rank, spans_ms):
 
 
 @pytest.fixture
-def slices(tmp_path):
-    """Of a job whose ranks are one class, of which two are timed first. These took so long [ms], as do the others."""
+def split(tmp_path):
+    """Of a job whose ranks are one class, of which two have been timed. They took so long [ms]."""
 
     def of(*timed):
         build([recording(rank, [1] * len(timed[0])) for rank in range(WORLD)]).write(tmp_path / "job.prism")
-        folder = RunFolder(str(tmp_path / "run"))
-        folder.create()
-        for rank, spans in enumerate([*timed, *timed]):
+        fragments = []
+        for rank, spans in enumerate(timed):
             fragment = _graph.Builder(WORLD, timed=True, metadata_json="{}")
             fragment.add(recording(rank, spans).record())
-            _graph.write(fragment.finish(), f"{folder.fragments}/rank-{rank}.prism".encode())
-        options = LaunchOptions("capture", WORLD, Program("train.py"), folder.path, folder.logs, slots=2,
-                                slices=[[0, 1]], members_of_class=[[0, 1, 2, 3]], warm_up=1,
-                                timed_trace=str(tmp_path / "job.prism"))  # fmt: skip
-        running = Slices(options)
-        batches = [running.batch()]
-        while batches[-1]:
-            batches.append(running.batch())
-        folder.close()
-        with open(folder.classes) as file:
-            return batches[:-1], json.load(file)["split"]
+            fragments.append(str(tmp_path / f"rank-{rank}.prism"))
+            _graph.write(fragment.finish(), fragments[-1].encode())
+        took = Took(load(tmp_path / "job.prism"))
+        took.add(fragments)
+        return classes_that_differ(took, [list(range(WORLD))], 1)
 
     return of
 
 
-def test_a_class_whose_members_differ_by_more_than_each_from_itself_is_timed_as_a_whole(slices):
+def test_a_class_whose_members_differ_by_more_than_each_from_itself_is_timed_as_a_whole(split):
     # Rank 1 takes 5 ms longer, each varies by 2.
-    assert slices([90, 10, 12, 11, 90], [90, 15, 17, 16, 90]) == ([[0, 1], [2, 3]], [0])
+    assert split([90, 10, 12, 11, 90], [90, 15, 17, 16, 90]) == [[0, 1, 2, 3]]
 
 
-def test_a_class_whose_members_differ_no_more_than_each_from_itself_stands_for_its_like(slices):
-    assert slices([90, 10, 18, 14, 90], [90, 15, 17, 16, 90]) == ([[0, 1]], [])
+def test_a_class_whose_members_differ_no_more_than_each_from_itself_stands_for_its_like(split):
+    assert split([90, 10, 18, 14, 90], [90, 15, 17, 16, 90]) == []
 
 
-def test_warm_up_and_what_follows_the_loop_do_not_count(slices):
-    assert slices([10, 10, 12, 11, 10], [90, 10, 12, 11, 500]) == ([[0, 1]], [])
+def test_warm_up_and_what_follows_the_loop_do_not_count(split):
+    assert split([10, 10, 12, 11, 10], [90, 10, 12, 11, 500]) == []

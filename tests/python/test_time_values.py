@@ -115,14 +115,14 @@ def test_receives_from_anybody_bring_one_message_of_each_peer(timed):
         + """
     if rank:
         dist.send(torch.full((2,), float(rank)), 0)
-        dist.send(torch.full((3,), 10.0 * rank), 0)
+        dist.send(torch.full((3,), 10.0 * rank), 0, tag=1)
     else:
         box = [torch.empty(2) for _ in range(world - 1)]
         sources = {dist.recv(one) for one in box}
         assert sources == set(range(1, world)) and {one[0].item() for one in box} == {1.0, 2.0}
         for peer in range(1, world):
             last = torch.empty(3)
-            dist.recv(last, peer)
+            dist.recv(last, peer, tag=1)
             assert last[0] == 10 * peer
 """,
         world=3,

@@ -14,11 +14,13 @@ torch.randn(500, 500) @ torch.randn(500, 500)
 """
 DRIVER = """
 from prismllm.launch import LaunchOptions, Program, RunFolder, launch
+from prismllm.launch.handout import on_this_host
 folder = RunFolder("run")
 folder.create()
 options = LaunchOptions("capture", 2, Program("program.py"), folder.path, folder.logs, slots=1, inputs="builtin",
-                        classes=False, slices=[[0], [1]])
-launch(options)
+                        classes=False, timed=True)
+with on_this_host(options, folder, [[0], [1]]) as (options, company):
+    launch(options, company=company)
 """
 
 

@@ -80,7 +80,7 @@ def command(output: Output, ranks: int, sandbox: tuple[int, ...] | None, calibra
         path = path or f"{chosen.stem}.validate.tsv"
         check_writable(path, "-o")
     temporary = None if output.run_dir else TemporaryFolder("validate")
-    folder = os.path.abspath(output.run_dir or temporary.path)
+    folder = os.path.abspath(output.run_dir or os.path.join(temporary.path, "run"))
     kept = f"(what was done is kept in {folder})"
     done = False
     try:

@@ -44,7 +44,8 @@ class FolderWatch:
         self.folder = folder
         self.fd = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)
         if self.fd < 0 or _libc.inotify_add_watch(self.fd, os.fsencode(folder), _IN_MODIFY) < 0:
-            raise OSError(ctypes.get_errno(), f"inotify on {folder} was refused")
+            number = ctypes.get_errno()
+            raise OSError(number, f"inotify on {folder} was refused: {os.strerror(number)}")
 
     def fileno(self) -> int:
         return self.fd
