@@ -26,6 +26,7 @@ VALUES = {
     "zero_optimizer": "whole numbers",
     "objects": "whole numbers",
     "ddp_powersgd": "recorded",
+    "ddp_variants": "recorded",
     "subgroups": "recorded",
     "messages": "recorded",
     "collectives": "recorded",
