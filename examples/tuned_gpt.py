@@ -143,9 +143,9 @@ def options():
     parser.add_argument("--library", choices=LIBRARIES, default="slow")
     parser.add_argument("--attention-ms", type=float, default=10.0)
     parser.add_argument("--mlp-ms", type=float, default=10.0)
-    parser.add_argument("--host-mb-per-s", type=float, default=500.0, help="between device and host")
+    parser.add_argument("--host-mb-per-s", type=float, default=20.0, help="between device and host")
     for name, value in (("tp", 1), ("pp", 4), ("steps", 6), ("layers", 4), ("width", 64), ("heads", 4), ("seq", 64),
-                        ("batch", 8), ("micro-batch", 2)):  # fmt: skip
+                        ("batch", 16), ("micro-batch", 2)):  # fmt: skip
         parser.add_argument(f"--{name}", type=int, default=value, help="as of gpt3d.py")
     return parser.parse_args()
 
