@@ -104,11 +104,11 @@ class Block(nn.Module):
 class Stage(nn.Module):
     """The layers of one pipeline stage, with the embedding on the first and the loss on the last."""
 
-    def __init__(self, args, grid):
+    def __init__(self, args, grid, block=Block):
         super().__init__()
         per_stage = args.layers // grid.pp
         layers = range(grid.stage * per_stage, (grid.stage + 1) * per_stage)
-        self.blocks = nn.ModuleList(Block(i, args.width, args.heads, grid) for i in layers)
+        self.blocks = nn.ModuleList(block(i, args.width, args.heads, grid) for i in layers)
         if grid.previous is None:
             torch.manual_seed(1)
             self.tokens, self.places = nn.Embedding(256, args.width), nn.Embedding(args.seq, args.width)

@@ -154,7 +154,8 @@ def _make(name: str, key: str, inner_name: str, options, backend_options):
                 f"group '{key}': this process is rank {takeover.rank()} of the job and joins as rank "
                 f"{options.group_rank} of {members}; accepted under capture: the ranks that RANK says"
             )
-        return _c10d.PrismBackend(name, key, options.group_rank, members, options.timeout, _coalesces(name))
+        timeout = takeover.group_timeout or options.timeout
+        return _c10d.PrismBackend(name, key, options.group_rank, members, timeout, _coalesces(name))
     if isinstance(getattr(options, "split_from", None), _c10d.PrismBackend):
         options.split_from = options.split_from.inner  # builtin creators assert its type
     if inner_name != name:

@@ -18,6 +18,7 @@ _finished = False
 _rank = 0
 _owner = 0  # process that start_rank() ran in; its children are not ranks
 _notes: list[str] = []
+group_timeout = None  # of process groups under capture, in the place of the program's own: a datetime.timedelta
 answering = None  # of a rank that runs alone: prismllm.inputs.answering.Answering
 
 

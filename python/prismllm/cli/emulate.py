@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import asdict
 
@@ -45,6 +46,9 @@ _SHOWN = 16  # rows of ranks
               help="Where a real rank does something else than the trace says; with warn its sizes and types "
               "may differ.")  # fmt: skip
 @click.option("--explain-groups", is_flag=True, help="Print which process groups are left, and what of them, and stop.")
+@click.option("--debug", is_flag=True,
+              help="breakpoint() and pdb.set_trace() of real ranks open here (standard input and error); nothing times "
+              "out meanwhile.")  # fmt: skip
 @click.option("--log-dir", metavar="DIR", help="Write what each rank prints to files there instead of passing it on.")
 @click.option("-m", "--module", is_flag=True, help="The program is a module, as with python -m.")
 @memory_options
@@ -52,7 +56,7 @@ _SHOWN = 16  # rows of ranks
 @common_options
 def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...], trace: str | None, comm: str | None,
             network: str | None, plane: str, data: str | None, check_values: bool, on_divergence: str,
-            explain_groups: bool, log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
+            explain_groups: bool, debug: bool, log_dir: str | None, module: bool, memory: dict) -> None:  # fmt: skip
     """Run some ranks of PROGRAM (by default the one that TRACE was captured from) for real, among virtual ones that do
     what TRACE says, when it says so, given what the real ranks do.
 
@@ -80,11 +84,11 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
     program = program_of(graph.metadata, words, module)
     emulated = Emulated(os.path.abspath(base), os.path.abspath(comm) if comm else "", network or "flow",
                         os.path.abspath(data) if data else "", on_divergence == "warn", check_values)  # fmt: skip
-    with TemporaryFolder("emulate") as work, processors_awake():
+    with TemporaryFolder("emulate") as work, processors_awake(), _terminal(debug) as terminal:
         try:
-            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory)
+            summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory, terminal=terminal)
         except RunFailed as reason:
-            if data or not _may_be_values(reason):
+            if data or debug or not _may_be_values(reason):
                 raise
             output.notice("the program does not live with what virtual ranks are taken to send. Captured once more, to "
                           "see what they do send")  # fmt: skip
@@ -97,6 +101,21 @@ def command(output: Output, base: str, words: list[str], ranks: tuple[int, ...],
             summary = run_emulation(output, log_dir, trace, graph, program, ranks, emulated, memory)
     output.result(summary | {"trace": trace})
     output.table(f"emulated {base}", _rows(summary, program, graph.world_size, trace))
+
+
+@contextlib.contextmanager
+def _terminal(debug: bool):
+    """Descriptors of this command for the debuggers of ranks; none, where there are to be none."""
+    if not debug:
+        yield []
+        return
+    try:
+        ends = [os.dup(0), os.dup(2)]
+    except OSError as reason:
+        raise click.UsageError(f"--debug reads standard input and writes standard error: {reason.strerror}") from None
+    yield ends
+    for end in ends:
+        os.close(end)
 
 
 def check_emulation(base: str, graph, ranks: tuple[int, ...], data: str | None) -> None:

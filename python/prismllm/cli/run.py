@@ -67,7 +67,7 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
         launch_options = LaunchOptions(run_dir=folder.path, log_dir=logs, environment=environment, **options)
         with (
             with_others(launch_options, folder) as (launch_options, company),
-            _progress(output, len(launch_options.ranks)) as on_event,
+            _progress(output, len(launch_options.ranks), bar=not launch_options.terminal) as on_event,
         ):
             result = launch(launch_options, on_event, log_dir is None, output.program_stream, company)
         output.say(f"zygote warm in {result.warm_s:.2f} s, preloaded {', '.join(result.preloaded) or 'nothing'}")
@@ -75,9 +75,9 @@ def run_program(output: Output, log_dir: str | None, trace: str, merge: Callable
 
 
 @contextlib.contextmanager
-def _progress(output: Output, world_size: int):
+def _progress(output: Output, world_size: int, bar: bool):
     """A callback for the launcher's events; a progress bar on a terminal."""
-    if output.quiet or not sys.stderr.isatty():
+    if not bar or output.quiet or not sys.stderr.isatty():
         yield lambda event: output.say(_in_words(event))
         return
     from rich.console import Console

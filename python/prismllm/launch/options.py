@@ -49,6 +49,7 @@ class LaunchOptions:
     sandbox: list[int] | None = None
     emulated: dict | None = None
     units: dict[str, dict] = field(default_factory=dict)  # by rank: what it runs on (prismllm.emulation.units)
+    terminal: list[int] = field(default_factory=list)  # what debuggers of ranks read and write; empty: none are served
     more_ranks_fd: int = -1  # of ranks that run alone: held open by the zygote as long as some are to come
     environment: dict[str, str] = field(default_factory=dict)  # the user's, where the zygote's must differ
     # On several hosts; here on one of them.
@@ -127,6 +128,11 @@ class RunFolder:
     def rank_answers(self, rank: int) -> str:
         """Of a rank that ran alone: which rules answered it."""
         return os.path.join(self.status, f"answers{rank}.json")
+
+    @property
+    def debugger_turn(self) -> str:
+        """Locked by the rank whose debugger has the terminal."""
+        return os.path.join(self.status, "debugger")
 
     @property
     def classes(self) -> str:

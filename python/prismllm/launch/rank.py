@@ -79,6 +79,10 @@ def run_rank(options: LaunchOptions, rank: int, environment: dict[str, str]) -> 
             from prismllm.emulation.units import move_to
 
             move_to(**options.units[str(rank)])
+        if options.terminal:
+            from prismllm import debugging
+
+            debugging.serve(rank, *options.terminal, RunFolder(options.run_dir).debugger_turn)
         takeover.start_rank(options.program.words, options.rules, options.timed, options.quick)
     except Exception:
         code, error = 1, traceback.format_exc()

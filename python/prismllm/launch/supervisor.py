@@ -139,7 +139,8 @@ class _Run:
                 [sys.executable, "-c", _BOOT + "from prismllm.launch.zygote import main; main()", options.save(),
                  str(theirs.fileno()), str(os.getpid()), _package_root()],
                 stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
-                pass_fds=[theirs.fileno(), *(fd for fd in (options.link_fd, options.slices_fd) if fd >= 0)],
+                pass_fds=[theirs.fileno(), *(fd for fd in (options.link_fd, options.slices_fd) if fd >= 0),
+                          *options.terminal],
                 start_new_session=True, env=_zygote_environment())  # fmt: skip
         theirs.close()
         for fd in (options.link_fd, options.slices_fd):
