@@ -117,7 +117,8 @@ void OnNetwork::posted(std::uint32_t receive, std::int64_t at_ns) {
     behind_[same->second].push_back(receive);
     return;
   }
-  heard_[receive] = simulate::later(to_picoseconds(at_ns), sends_->word_waits(endpoint(rank), endpoint(peer)));
+  const auto at = to_picoseconds(at_ns);
+  heard_[receive] = simulate::later(at, sends_->word_waits(at, endpoint(rank), endpoint(peer)));
 }
 
 void OnNetwork::start(std::uint32_t part, std::int64_t at_ns, std::vector<Ended>& ended) {

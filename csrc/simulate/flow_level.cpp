@@ -61,6 +61,8 @@ class FlowLevel final : public StagedNetwork {
   Picoseconds next_arrival() const override { return std::min(ends_.next(), emptied_.next()); }
   void arrive(Picoseconds at) override;
   void settle(Picoseconds at) override;
+  double queued(LinkId link, Picoseconds at) const override;
+  LinkId waits_at(MaxMin::Slot slot) const;
   void refill(LinkId link, Picoseconds at);
 
   MaxMin shares_;
@@ -112,6 +114,31 @@ void FlowLevel::settle(Picoseconds at) {
     for (const auto link : shares_.touched())
       if (topology().links()[link].has_burst()) refill(link, at);
   }
+}
+
+// A flow lies before the first link that is full and on which none is faster.
+LinkId FlowLevel::waits_at(MaxMin::Slot slot) const {
+  constexpr double kEqual = 1 - 1e-9;
+  const auto route = shares_.route(slot);
+  for (const auto link : route) {
+    double fastest = 0;
+    shares_.for_each_on(link, [&](auto other) { fastest = std::max(fastest, shares_.rate(other)); });
+    if (shares_.rate(slot) > 0 && shares_.rate(slot) >= fastest * kEqual &&
+        shares_.used(link) >= shares_.capacity(link) * kEqual)
+      return link;
+  }
+  return narrowest(route);
+}
+
+double FlowLevel::queued(LinkId link, Picoseconds at) const {
+  double sum = 0;
+  shares_.for_each_on(link, [&](auto slot) {
+    if (waits_at(slot) != link) return;
+    const auto& flow = flows_[slot];
+    const double left = flow.left - shares_.rate(slot) * seconds(at - flow.since);
+    sum += std::clamp(left, 0.0, static_cast<double>(topology().spec().queue_bytes));
+  });
+  return sum;
 }
 
 // The use of a link has changed: counts what has passed, and says when its burst will be over.

@@ -31,7 +31,9 @@ class FlowLog final : public Network {
   Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) override {
     return network_.copy(endpoint, at, bytes);
   }
-  Picoseconds word_waits(std::int32_t from, std::int32_t to) const override { return network_.word_waits(from, to); }
+  Picoseconds word_waits(Picoseconds at, std::int32_t from, std::int32_t to) const override {
+    return network_.word_waits(at, from, to);
+  }
   Picoseconds next() const override { return network_.next(); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) override {
     auto known = delivered.size();

@@ -33,6 +33,10 @@ class MaxMin {
   double used(LinkId link) const;  // bytes per second
   double capacity(LinkId link) const { return links_[link].capacity; }
   std::span<const LinkId> route(Slot slot) const { return flows_[slot].route; }
+  template <typename Function>
+  void for_each_on(LinkId link, Function&& f) const {
+    for (const auto& member : links_[link].flows) f(member.slot);
+  }
   std::size_t flows_on(LinkId link) const { return links_[link].flows.size(); }
   const std::vector<LinkId>& touched() const { return touched_; }  // links whose use the last solve() may have changed
 

@@ -11,6 +11,10 @@ StagedNetwork::StagedNetwork(const Topology& topology, bool busy_endpoints)
       busy_endpoints_(busy_endpoints),
       uses_(topology.links().size() + (busy_endpoints ? 2 * static_cast<std::size_t>(topology.endpoints()) : 0)) {
   const auto& spec = topology.spec();
+  if (spec.queue_bytes > 0) {
+    ready_.assign(topology.links().size(), 0);
+    passing_.assign(topology.links().size(), 0);
+  }
   for (std::size_t host = 0; host < spec.host_message.size(); ++host)
     host_free_.emplace_back(spec.host_processors.empty() ? 1 : spec.host_processors[host], 0);
 }
@@ -24,6 +28,7 @@ Result<void> StagedNetwork::send(Picoseconds at, const Message& message) {
   };
   if (holds_ > 0) for_each_use(message, route, disturb);
   for_each_use(message, route, [&](Use& use) { use.add(message); });
+  count_ready(message, route, 1);
   if (!busy_endpoints_ && host_free_.empty())  // nobody can get in its way before its bytes pass
     stages_.post(later(at, latency(route)), {Stage::kPasses, message, route});
   else
@@ -35,16 +40,27 @@ Picoseconds StagedNetwork::begin_operation(std::int32_t endpoint, Picoseconds at
   return on_host(endpoint, at, topology_.spec().host_operation);
 }
 
-Picoseconds StagedNetwork::word_waits(std::int32_t from, std::int32_t to) const {
-  const auto queue = topology_.spec().queue_bytes;
-  if (queue == 0) return 0;
+LinkId StagedNetwork::narrowest(std::span<const LinkId> route) const {
+  const auto slower = [&](LinkId a, LinkId b) {
+    return topology_.links()[a].bytes_per_second < topology_.links()[b].bytes_per_second;
+  };
+  return *std::min_element(route.begin(), route.end(), slower);
+}
+
+void StagedNetwork::count_ready(const Message& message, std::span<const LinkId> route, double sign) {
+  if (has_queues() && !route.empty())
+    ready_[narrowest(route)] += sign * static_cast<double>(std::min(message.bytes, topology_.spec().queue_bytes));
+}
+
+Picoseconds StagedNetwork::word_waits(Picoseconds at, std::int32_t from, std::int32_t to) const {
+  Picoseconds sum = 0;
+  if (!has_queues()) return sum;
   const auto route = topology_.route(from, to);
-  if (!route) return 0;
-  Picoseconds longest = 0;
+  if (!route) return sum;
   for (const auto link : *route)
-    if (uses_[link].messages > 0)
-      longest = std::max(longest, transfer_time(static_cast<double>(queue), topology_.links()[link].bytes_per_second));
-  return longest;
+    if (const auto bytes = ready_[link] + queued(link, at); bytes > 0)
+      sum = later(sum, transfer_time(bytes, topology_.links()[link].bytes_per_second));
+  return sum;
 }
 
 Picoseconds StagedNetwork::on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs) {
@@ -77,6 +93,7 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
       [[fallthrough]];
     }
     case Stage::kPasses:
+      count_ready(message, route, -1);
       if (route.empty() || message.bytes == 0) return received(at, message, route);
       if (message.connection >= 0) {
         const auto [waiting, first] = connections_.try_emplace({message.connection, message.from, message.to});
@@ -85,6 +102,8 @@ void StagedNetwork::handle(Picoseconds at, const Event& event) {
       [[fallthrough]];
     case Stage::kNext:
       if (observer_) observer_->began(at, message, route);
+      if (has_queues())
+        for (const auto link : route) ++passing_[link];
       return pass(at, message, route);
     case Stage::kTaken:
       deliver(at, message, route);
@@ -98,6 +117,8 @@ Picoseconds StagedNetwork::latency(std::span<const LinkId> route) const {
 }
 
 void StagedNetwork::arrived(Picoseconds at, const Message& message, std::span<const LinkId> route) {
+  if (has_queues())
+    for (const auto link : route) --passing_[link];
   if (message.connection >= 0) next_of_connection(at, message);
   received(at, message, route);
 }
@@ -139,7 +160,7 @@ Result<void> StagedNetwork::advance(Picoseconds until, std::vector<Delivery>& de
 }
 
 std::optional<Network::Way> StagedNetwork::way(const Message& message) const {
-  if (!topology_.spec().host.empty()) return std::nullopt;  // shared by all messages of a host
+  if (!topology_.spec().host.empty() || has_queues()) return std::nullopt;  // shared by all messages of a host
   const auto route = topology_.route(message.from, message.to);
   if (!route) return std::nullopt;
   Way way{message, *route, latency(*route), 0};

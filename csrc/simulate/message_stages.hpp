@@ -22,7 +22,7 @@ class StagedNetwork : public Network {
   Result<void> send(Picoseconds at, const Message& message) final;
   Picoseconds begin_operation(std::int32_t endpoint, Picoseconds at) final;
   Picoseconds copy(std::int32_t endpoint, Picoseconds at, std::int64_t bytes) final;
-  Picoseconds word_waits(std::int32_t from, std::int32_t to) const final;
+  Picoseconds word_waits(Picoseconds at, std::int32_t from, std::int32_t to) const final;
   Picoseconds next() const final { return std::min(stages_.next(), next_arrival()); }
   Result<void> advance(Picoseconds until, std::vector<Delivery>& delivered) final;
   void observe(FlowObserver& observer) final { observer_ = &observer; }
@@ -46,6 +46,13 @@ class StagedNetwork : public Network {
   // messages whose bytes have passed to arrived().
   virtual Picoseconds next_arrival() const = 0;
   virtual void arrive(Picoseconds at) = 0;
+  // What words wait for on a link: of each message whose bytes pass, and lie in front of that link, what is left, up to
+  // TopologySpec::queue_bytes.
+  virtual double queued(LinkId link, Picoseconds) const {
+    return passing_[link] > 0 ? static_cast<double>(topology_.spec().queue_bytes) : 0.0;
+  }
+  // The first of the slowest links.
+  LinkId narrowest(std::span<const LinkId> route) const;
   // Called once all that begins or ends at `at` is known.
   virtual void settle(Picoseconds) {}
   void arrived(Picoseconds at, const Message& message, std::span<const LinkId> route);
@@ -78,6 +85,9 @@ class StagedNetwork : public Network {
   Picoseconds on_host(int endpoint, Picoseconds at, const std::vector<Picoseconds>& needs);
   Picoseconds on_host(std::int32_t host, Picoseconds at, Picoseconds needs);
   Picoseconds latency(std::span<const LinkId> route) const;
+  bool has_queues() const { return !ready_.empty(); }
+  // Of a message that is with its sender's host, in front of its narrowest link.
+  void count_ready(const Message& message, std::span<const LinkId> route, double sign);
   void handle(Picoseconds at, const Event& event);
   // Of the connection that this message was the first of, the next one.
   void next_of_connection(Picoseconds at, const Message& message);
@@ -99,6 +109,10 @@ class StagedNetwork : public Network {
   std::size_t holds_ = 0;
   FlowObserver* observer_ = nullptr;
   EventQueue<Event> stages_;
+  // By link, where words wait: bytes of messages that are with their sender's host, as far as they count; messages that
+  // pass.
+  std::vector<double> ready_;
+  std::vector<std::uint32_t> passing_;
   std::vector<std::vector<Picoseconds>> host_free_;  // [hosts][processors] when
   std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::deque<Passing>>
       connections_;             // in use: who waits

@@ -54,9 +54,10 @@ class Network {
     static_cast<void>(endpoint), static_cast<void>(bytes);
     return at;
   }
-  // How long a word from one endpoint to another waits now behind what is being sent; its latency counts elsewhere.
-  virtual Picoseconds word_waits(std::int32_t from, std::int32_t to) const {
-    static_cast<void>(from), static_cast<void>(to);
+  // How long a word that is said at `at`, now, waits behind what is being sent on its way; its latency counts
+  // elsewhere.
+  virtual Picoseconds word_waits(Picoseconds at, std::int32_t from, std::int32_t to) const {
+    static_cast<void>(at), static_cast<void>(from), static_cast<void>(to);
     return 0;
   }
   // Nothing happens before this time; kNever: nothing will, unless something is sent.
