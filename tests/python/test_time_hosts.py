@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 import prismllm
+from prismllm.timing.running import Slices
 from prismllm.trace import diff
 
 TOKEN = b"a token of some length"
@@ -137,3 +139,11 @@ def test_what_an_agent_cannot_see_it_says(tmp_path, monkeypatch):
            "slices": values}  # fmt: skip
     with pytest.raises(LaunchError, match="the recording '/nowhere/data' of the head cannot be seen here"):
         agent_slices.slice_options(job, Means(1), RunFolder(str(tmp_path)), -1)
+
+
+def test_an_end_right_behind_a_slice_is_read_as_two_answers():
+    read, write = os.pipe()
+    os.write(write, b"[0, 1]\n[]\n")
+    slices = Slices(read, lambda _: None)
+    assert (slices.batch(), slices.batch()) == ([0, 1], [])
+    os.close(read), os.close(write)
