@@ -122,7 +122,7 @@ def of(memory, key="peak_memory_bytes"):
 )
 def test_a_ranks_peak_is_the_same_to_the_byte_in_real_runs_and_in_captures(ran, tmp_path, program, world, ways):
     program = program if "\n" in program else PROGRAMS / program
-    # A thread of Gloo lets go of what it has sent when it gets to it: a real run may hold more for a moment, never less.
+    # A thread of Gloo lets go of what it has sent when it gets to it: real runs may hold more for a moment, never less.
     expected = [min(runs) for runs in zip(*(of(ran("real", program, world=world)) for _ in range(3)), strict=True)]
     assert min(expected) > 1000
     for how in ways:
